@@ -1,7 +1,6 @@
 """Matrix products on CUDA devices, by cuBLAS where it is installed.
 
-The library is found without loading it: among those that the process has loaded, in NVIDIA's wheels, and where toolkits are
-installed. It is loaded, and a handle made for each device, when the first product is asked for: the stream waits for that, the
+The library is loaded, and a handle made for each device, when the first product is asked for: the stream waits for that, the
 loop does not. A product of each type is tried then, since the first takes long; one of a kind that is new to cuBLAS still
 loads code where it is submitted. A handle is shared by the device's streams: each product first sets the handle's stream and
 workspace, under a lock. The workspace is an array of the stream's, free again for what it is given next. So cuBLAS allocates
@@ -15,17 +14,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import os
-import sys
-import threading
 import warnings
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import aiodev
+from aiodev.kernels.cuda_libraries import PerDevice, address_of, find_file
 
 __all__ = ["find_library", "multiply"]
 
@@ -42,12 +37,9 @@ _ONES = {name: np.ones(1, factor) for name, (_, _, factor) in _TYPES.items()}
 _ZEROS = {name: np.zeros(1, factor) for name, (_, _, factor) in _TYPES.items()}
 _PLAIN, _TRANSPOSED = 0, 1
 _DEFAULT_ALGORITHM = -1
-#: Of the versions that have 64-bit interfaces, the newest first.
+#: Of the versions that have 64-bit interfaces, the newest first; and where wheels have them.
 _NAMES = ("libcublas.so.13", "libcublas.so.12")
-#: In a folder of sys.path, in the toolkit's, or in the system's.
-_IN_WHEELS = ("nvidia/cu13/lib", "nvidia/cublas/lib")
-_IN_TOOLKITS = ("lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib")
-_IN_SYSTEM = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib")
+_WHEELS = ("nvidia/cu13/lib", "nvidia/cublas/lib")
 
 #: Words of a device's cells: the lock, the handle, and addresses of functions.
 _LOCK, _HANDLE, _SET_STREAM, _SET_WORKSPACE, _PRODUCT, _CELLS = range(6)
@@ -76,7 +68,7 @@ class _Device:
             if status != 0:
                 raise RuntimeError(f"{path}: cublasCreate returned {status}")
             for place, name in _FUNCTIONS.items():
-                cells[place] = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+                cells[place] = address_of(library, name)
             with contextlib.suppress(MemoryError):  # that it is tried is for speed alone
                 self._try(library, int(cells[_HANDLE]), device)
         except BaseException as error:  # whatever it is, products have to do without
@@ -108,8 +100,7 @@ class _Device:
         workspace.record_stream(stream)
 
 
-_devices: dict[aiodev.Device, _Device] = {}
-_lock = threading.Lock()
+_devices = PerDevice(_Device)
 
 
 def multiply(call: aiodev.Call, a: aiodev.Array, b: aiodev.Array, out: aiodev.Array) -> bool:
@@ -121,7 +112,7 @@ def multiply(call: aiodev.Call, a: aiodev.Array, b: aiodev.Array, out: aiodev.Ar
     library = find_library() if found is not None and aiodev.capabilities(stream.device).cuda_interfaces else None
     if found is None or library is None:
         return False
-    device = _device(stream.device, library)
+    device = _devices.of(stream.device, library)
     plan = None if device.failed else _plan(a, b, out)
     if plan is None:
         return False
@@ -139,7 +130,7 @@ def multiply(call: aiodev.Call, a: aiodev.Array, b: aiodev.Array, out: aiodev.Ar
             product, handle, left[1], right[1], m, n, k, one, left[0], kind, *left[2:], right[0], kind, *right[2:],
             zero, result, kind, ldc, step, out.shape[0], compute, _DEFAULT_ALGORITHM,
         ),
-        lock=lock,
+        lock=lock, reads=(left[0], right[0]),
     )  # fmt: skip
     workspace.record_stream(stream)  # passed as a number, so that the stream's next product may have it at once
     return True
@@ -187,40 +178,7 @@ def _transposed(x: aiodev.Array) -> aiodev.Array:
     return x.transpose(0, 2, 1)
 
 
-def _device(device: aiodev.Device, library: str) -> _Device:
-    known = _devices.get(device)
-    if known is None:
-        with _lock:
-            known = _devices.get(device) or _devices.setdefault(device, _Device(device, library))
-    return known
-
-
 @functools.cache
 def find_library() -> str | None:
     """The file of cuBLAS, of 12 or later; None where there is none."""
-    return next((str(path) for path in _places() if path.is_file()), None)
-
-
-def _places() -> Iterator[Path]:
-    try:
-        lines = Path("/proc/self/maps").read_text().splitlines()
-    except OSError:
-        lines = []
-    loaded = {"/" + line.partition("/")[2] for line in lines if "/libcublas.so" in line}
-    yield from (Path(path) for path in sorted(loaded) if Path(path).name.startswith(_NAMES))
-    toolkits = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
-    folders = [Path(folder) for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
-    folders += [Path(entry, place) for place in _IN_WHEELS for entry in sys.path if entry]
-    folders += [Path(toolkit, place) for toolkit in (*toolkits, "/usr/local/cuda") for place in _IN_TOOLKITS]
-    folders += [Path(folder) for folder in _IN_SYSTEM]
-    yield from (folder / name for name in _NAMES for folder in folders)
-
-
-def _forget() -> None:
-    """A forked child has no device, hence no handle."""
-    global _lock
-    _lock = threading.Lock()
-    _devices.clear()
-
-
-os.register_at_fork(after_in_child=_forget)
+    return find_file(_NAMES, _WHEELS)

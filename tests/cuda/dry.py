@@ -2,8 +2,10 @@
 
 So that what is to run on a GPU, for a few minutes of a lent machine, runs to its end here first:
 ``PYTHON='python tests/cuda/dry.py' SMOKE=1 tests/bench/gpu_check.sh``. The stand-in has no thread blocks: the library does
-without them, as on the simulated device. With ``DRY_CUBINS=FILE`` each kernel that is loaded is compiled for a GPU, too, and
-what cannot be is written to the file: the library's own tests find more kernels than ``tests/cuda/library.py`` does.
+without them, as on the simulated device. cuSOLVER and cuFFT are the stand-in's, too, and with ``DRY_BLAS=1`` cuBLAS: products
+are kernels otherwise, and LU factorisations of stacks a call for each matrix. With ``DRY_CUBINS=FILE`` each
+kernel that is loaded is compiled for a GPU, too, and what cannot be is written to the file: the library's own tests find more
+kernels than ``tests/cuda/library.py`` does.
 """
 
 from __future__ import annotations
@@ -57,6 +59,7 @@ def main() -> None:
     backend.capabilities = backend.capabilities._replace(thread_blocks=False)
     aiodev.register_backend("cuda", lambda: backend)
     _leave_out_teams()
+    _give_libraries(library)
     kind, *sys.argv = sys.argv[1:]
     if kind == "-m":
         sys.path[0] = str(Path.cwd())
@@ -75,6 +78,18 @@ def _leave_out_teams() -> None:
     teams: Any = importlib.import_module("aiodev.kernels.thread_block")
     teams.on_teams = lambda kernel, body: None
     del sys.modules["aiodev.kernels"]
+
+
+def _give_libraries(library: str) -> None:
+    """Have factorisations and transforms be the stand-in's."""
+    solver: Any = importlib.import_module("aiodev.kernels.linalg.cusolver")
+    transforms: Any = importlib.import_module("aiodev.kernels.fft.cufft")
+    solver.find_library = transforms.find_library = lambda: library
+    if "DRY_BLAS" in os.environ:
+        blas: Any = importlib.import_module("aiodev.kernels.linalg.cublas")
+        blas.find_library = lambda: library
+    openblas = importlib.import_module("aiodev.kernels.linalg.openblas")
+    standin.StandIn(library).give_lapack(openblas.library_name())
 
 
 if __name__ == "__main__":

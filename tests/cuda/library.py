@@ -24,7 +24,10 @@ from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import CompileError
 from aiodev._kernel.compile import service
 from aiodev.kernels import thread_block
+from aiodev.kernels.fft import cufft
 from aiodev.kernels.indexing.search import Selection
+from aiodev.kernels.linalg import cublas, cusolver
+from aiodev.kernels.nn import convolution, embedding, pooling
 from aiodev.kernels.reductions import launch as reduction_launches
 from aiodev.kernels.sorting import cuda_radix
 from aiodev.testing import SimulatedBackend
@@ -50,6 +53,34 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "scatter_add": [{"axis": 1}],
     "searchsorted": [{"side": "right"}],
     "cumulative_sum": [{"axis": 1, "include_initial": True}],
+    "conv2d": [{"groups": 2}],
+    "scaled_dot_product_attention": [{"is_causal": True}],
+    "avg_pool2d": [{"count_include_pad": False}],
+}  # fmt: skip
+
+
+def _conv2d_backwards(x: aiodev.Array, weight: aiodev.Array) -> None:
+    grads = kernels.conv2d(x, weight, groups=2)
+    options: dict[str, Any] = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 2}
+    convolution.conv2d_of_input(grads, weight, size=x.shape[2:], **options)  # type: ignore[arg-type]
+    convolution.conv2d_of_weight(grads, x, window=weight.shape[2:], **options)  # type: ignore[arg-type]
+
+
+def _pool_backwards(x: aiodev.Array, size: int) -> None:
+    options: dict[str, Any] = {"kernel_size": size, "stride": None, "padding": 0}
+    grads = kernels.avg_pool2d(x, size)
+    pooling.max_pool2d_of_input(grads, x, dilation=1, **options)
+    pooling.avg_pool2d_of_input(grads, size=x.shape[2:], count_include_pad=True, **options)  # type: ignore[arg-type]
+
+
+def _embedding_backwards(indices: aiodev.Array, weight: aiodev.Array) -> None:
+    grads = kernels.embedding(indices, weight)
+    embedding.embedding_of_weight(grads, indices, shape=weight.shape)  # type: ignore[arg-type]
+
+
+#: What gradients launch that no public function does.
+GRADIENTS: dict[str, Callable[..., Any]] = {
+    "conv2d backwards": _conv2d_backwards, "pool backwards": _pool_backwards, "embedding backwards": _embedding_backwards
 }  # fmt: skip
 
 
@@ -68,6 +99,11 @@ def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
         )
 
 
+def _all_functions() -> Iterator[tuple[str, Callable[..., Any]]]:
+    yield from functions()
+    yield from GRADIENTS.items()
+
+
 def argument_lists(code: str, device: str) -> Iterator[tuple[Any, ...]]:
     """Argument lists of many kinds, whose arrays are of one type and on a device."""
     chance = np.random.default_rng(0)
@@ -81,6 +117,10 @@ def argument_lists(code: str, device: str) -> Iterator[tuple[Any, ...]]:
     yield from [(mask,), (mask, mask), (index,), (plane, 0.5), (line, 2), (plane, plane, plane), (line, 4)]
     yield from [((3, 3),), ((3,), 1.0), ((3,), 0.5, 2.0), (0, 5, (3,)), (5,), (0.25, (3,)), (5, (0.25, 0.75), (3,))]
     yield (0, 5, 7)
+    images = aiodev.asarray((chance.random((2, 4, 5, 5)) * 10).astype(code), device=device)
+    windows = aiodev.asarray((chance.random((4, 2, 3, 3)) * 10).astype(code), device=device)
+    yield from [(images, windows), (images, windows, line), (images, 2), (index, plane), (plane, plane, plane, mask)]
+    yield (plane, plane, plane, plane)
     vectors = aiodev.asarray((chance.random((4, 3)) * 10).astype(code), device=device)
     yield from [(vectors, vectors), (_negated, plane), (_less, plane, plane), (plane, (1, 0)), (plane[:1], 0), (_negated,)]
 
@@ -113,7 +153,7 @@ class _Named(SimulatedBackend):
 
     def __init__(self) -> None:
         super().__init__()
-        self.capabilities = self.capabilities._replace(thread_blocks=True)
+        self.capabilities = self.capabilities._replace(thread_blocks=True, cuda_interfaces=True)
 
 
 async def _two(selection: Selection) -> int:
@@ -121,10 +161,21 @@ async def _two(selection: Selection) -> int:
 
 
 @contextlib.contextmanager
+def _libraries() -> Iterator[None]:
+    """Have kernels be launched around what NVIDIA's libraries do, which is left out; products are the kernels' own."""
+    with contextlib.ExitStack() as patches:
+        patches.enter_context(mock.patch.object(cublas, "find_library", lambda: None))
+        for module, name in ((cusolver, "submit_routines"), (cufft, "submit")):
+            patches.enter_context(mock.patch.object(module, "find_library", lambda: "the library"))
+            patches.enter_context(mock.patch.object(module, name, lambda *given: None))
+        yield
+
+
+@contextlib.contextmanager
 def _cut() -> Iterator[None]:
     """Have short rows cut into pieces, as long ones are."""
     slabs = mock.patch.object(reduction_launches, "slabs_of", lambda *sizes: 2)
-    with mock.patch.object(thread_block, "_PIECE", 1), mock.patch.object(cuda_radix, "TILE", 1), slabs:
+    with mock.patch.object(thread_block, "TEAM_PIECE", 1), mock.patch.object(cuda_radix, "TILE", 1), slabs:
         reduction_launches._shares.cache_clear()
         yield
     reduction_launches._shares.cache_clear()
@@ -149,12 +200,12 @@ def recorded() -> tuple[dict[str, list[KernelSpec]], set[str]]:
             found.setdefault(name, []).append(spec)
         loading.finish(CompileError(spec.name, "recorded, not compiled"))
 
-    with mock.patch.object(service.service, "load", record):
+    with mock.patch.object(service.service, "load", record), _libraries():
         for cut in (False, True):
             with aiodev.device("cuda"), _cut() if cut else contextlib.nullcontext():
                 small = [given for code in TYPES for given in argument_lists(code, "cuda")]
                 large = [given for code in TYPES[:1] for given in large_lists(code, "cuda")]
-                for name, function in functions():
+                for name, function in _all_functions():
                     taken = sum([_call(function, given) for given in (*small, *large)])
                     for options in (*OPTIONS[""], *OPTIONS.get(name, ())):
                         taken += sum([_call(function, given, **options) for given in (*small[: len(small) // 4], *large)])

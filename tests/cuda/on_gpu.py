@@ -2,11 +2,16 @@
 
 The library's tests name ``"cpu"``, so that they mean the same wherever they run. Here every name of a CPU device becomes
 ``cuda:0``, for what resolves devices. What was launched there is counted, and said at the end: none would mean that nothing was
-tested. A test that meets a function which is for the CPU alone, by its message, is skipped.
+tested. A test that meets a function which is for the CPU alone, by its message, is skipped. Tests that are coroutines run in
+a loop of their own, whichever plugins there are. ``ON_GPU_SHARE=k/n`` leaves all tests of a file but every ``n``-th to other
+processes.
 """
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,6 +46,24 @@ def _counting(stream: Stream) -> None:
 
 Registry.resolve = _on_gpu  # type: ignore[method-assign]
 Stream._bind = _counting  # type: ignore[method-assign]
+
+
+@pytest.hookimpl(tryfirst=True)  # before those that have run are left out
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is another process's share."""
+    share, shares = map(int, os.environ.get("ON_GPU_SHARE", "0/1").split("/"))
+    config.hook.pytest_deselected(items=[item for number, item in enumerate(items) if number % shares != share])
+    items[:] = items[share::shares]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    named = pyfuncitem._fixtureinfo.argnames
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in named}))
+    return True
 
 
 @pytest.hookimpl(wrapper=True)

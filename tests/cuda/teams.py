@@ -173,7 +173,7 @@ def start(team_bits: int = 8, piece: int | None = None) -> Any:
     teams: Any = importlib.import_module("aiodev.kernels.thread_block")
     teams.TEAM_BITS, teams.TEAM = team_bits, 1 << team_bits
     if piece is not None:
-        teams._PIECE, teams._TEAMS = piece, 16
+        teams.TEAM_PIECE, teams.TEAMS = piece, 16
     del sys.modules["aiodev.kernels"]
     service.load = service._finish
     aiodev.register_backend("cuda", _Teams)

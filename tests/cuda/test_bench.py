@@ -12,7 +12,7 @@ BENCH = Path(__file__).parents[1] / "bench"
 pytestmark = pytest.mark.exhaustive
 
 
-@pytest.mark.parametrize("group", ["launching", "waiting", "moving"])
+@pytest.mark.parametrize("group", ["launching", "waiting", "moving", "replaying"])
 def test_figures_run(group: str, run: Callable[..., str], tmp_path: Path) -> None:
     """Each figure is measured, though its peers are missing, and the outcome is written."""
     written = tmp_path / "figures.json"
@@ -22,6 +22,10 @@ import json
 sys.path.insert(0, {str(BENCH)!r})
 sys.argv = ["gpu.py", "--smoke", "--json", {str(written)!r}, {group!r}]
 import gpu
+from aiodev.kernels.fft import cufft
+from aiodev.kernels.linalg import cusolver, openblas
+cufft.find_library = cusolver.find_library = lambda: library
+driver.give_lapack(openblas.library_name())
 try:
     gpu.main()
 except SystemExit as end:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -160,7 +161,7 @@ async def main():
     cublas.find_library = lambda: None
     print(await product() == (x @ x.T).tolist(), calls())
     from aiodev.kernels.linalg import products as module
-    module._TILED = 1
+    module.TILED = 1
     for m, n, k in ((4, 4, 1), (5, 9, 3), (17, 6, 2), (8, 4, 0)):
         for dtype in ("i4", "f8"):
             a, b = np.arange(2 * m * k).reshape(2, m, k).astype(dtype), np.arange(k * n).reshape(k, n).astype(dtype) - 5
@@ -187,7 +188,8 @@ def test_calls_wait_for_their_turn(backend: CUDABackend, driver: standin.StandIn
     address = ctypes.cast(take, ctypes.c_void_p).value
     cell, lock = ctypes.c_int64(0), ctypes.c_int64(0)
     queue, _ = backend.executor.create_queue(0, 0, False)
-    _, gate = backend.executor.gate(queue)
+    gate = backend.executor.create_gate()
+    backend.executor.gate(queue, gate)
     done = backend.executor.call_native(queue, pack([(address, -1, None, cell), (address, 2)], lock))
     cell.value = 77
     assert not backend.executor.spin(queue, done, 1_000_000) and not seen
@@ -202,6 +204,31 @@ def test_calls_wait_for_their_turn(backend: CUDABackend, driver: standin.StandIn
     backend.executor.destroy_queue(queue)
 
 
+def test_calls_that_may_wait(backend: CUDABackend) -> None:
+    """A thread makes them, when nothing is ahead: once for each of a range, with the word of the place that they hold."""
+    seen: list[tuple[int, ...]] = []
+    threads: set[int] = set()
+
+    def note(*words: int) -> int:
+        threads.add(threading.get_native_id())
+        seen.append(words)
+        return 0
+
+    take = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_int64] * 3)(note)
+    address = ctypes.cast(take, ctypes.c_void_p).value
+    locks, handles = (ctypes.c_int64 * 2)(1, 0), (ctypes.c_int64 * 2)(70, 71)  # the first is held
+    queue, _ = backend.executor.create_queue(0, 0, False)
+    gate = backend.executor.create_gate()
+    backend.executor.gate(queue, gate)
+    done = backend.executor.call_native(queue, pack([(address, range(1, 6, 2), None, handles)], locks, True))
+    assert not backend.executor.spin(queue, done, 1_000_000) and not seen
+    backend.executor.open_gate(gate, False)
+    assert backend.executor.spin(queue, done, PATIENCE) and list(locks) == [1, 0]
+    assert [(first, handle) for first, _, handle in seen] == [(1, 71), (3, 71), (5, 71)]
+    assert len(threads) == 1 and threading.get_native_id() not in threads
+    backend.executor.destroy_queue(queue)
+
+
 def test_what_cannot_be_passed() -> None:
     """Floats, buffers that are too small, and more words than there are, are refused by name."""
     with pytest.raises(TypeError, match=r"expected an integer.*got 1\.5"):
@@ -209,4 +236,45 @@ def test_what_cannot_be_passed() -> None:
     with pytest.raises(TypeError, match="8 bytes"):
         pack([(1,)], bytearray(4))
     with pytest.raises(ValueError, match="up to 24 arguments"):
-        pack([range(26)], None)
+        pack([list(range(26))], None)
+    with pytest.raises(ValueError, match="of one length"):
+        pack([(1, range(2), range(3))], None)
+    with pytest.raises(ValueError, match="2 places"):
+        pack([(1, bytearray(24))], bytearray(16))
+
+
+def test_what_a_failed_call_only_read_stays_as_it_was(run: Callable[..., str]) -> None:
+    """Products, transforms and calls of one's own that fail take their results along, not what requests share."""
+    said = run("""
+import numpy as np
+from aiodev import kernels
+from aiodev.kernels import fft
+from aiodev.kernels.fft import cufft
+from aiodev.kernels.linalg import cublas
+cublas.find_library = cufft.find_library = lambda: library
+
+def fail():
+    raise OSError
+
+async def main():
+    async with aiodev.device("cuda"):
+        weights, kept = aiodev.ones((8, 8)), aiodev.ones(4)
+        await kernels.matmul(weights, weights).numpy()
+        await fft.rfft(weights).numpy()
+        failing = aiodev.Stream()
+        failing.wait_stream(aiodev.current_stream())
+        with failing:
+            failing.call(fail)
+            out = aiodev.empty(4)
+            results = [kernels.matmul(weights, weights), fft.rfft(weights), out]
+            copy = backend.executor.driver.address("cuMemcpyAsync")
+            failing.call_native((copy, out, kept, 16, None), reads=(kept,))
+        for result in results:
+            try:
+                await result.numpy()
+            except aiodev.DependencyError:
+                print("failed", end=" ")
+        print((await weights.numpy() == 1).all(), (await kept.numpy() == 1).all())
+asyncio.run(main())
+""")
+    assert said == "failed failed failed True True\n"

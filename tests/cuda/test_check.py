@@ -23,6 +23,14 @@ CHECK = ROOT / "tests" / "bench" / "gpu_check.sh"
 
 pytestmark = pytest.mark.exhaustive
 
+#: Files of the library's tests that are another part's.
+FACTORS = {"test_factorizations", "test_fft"}
+#: Those that are about how kernels are compiled for the CPU, or name devices themselves, or start processes that do.
+FOR_THE_CPU = {
+    "test_every_function", "test_overlap", "test_overlap_programs", "test_per_length", "test_random_devices",
+    "test_random_quality", "test_warming",
+}  # fmt: skip
+
 Check = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -89,8 +97,9 @@ def test_the_summary_is_last_and_short(check: Check, tmp_path: Path) -> None:
     done = check("probe", "correct", "measured", body=body)
     assert len(done.stdout) < 12_000
     table = done.stdout.rsplit("\n\n", 1)[1].splitlines()
-    names = ["first", "probe", "rules", "device", "callback", "event", "compiler", "launching", "moving", "waiting"]
-    assert [line.split()[0] for line in table] == [*names, "waiting-callback", "waiting-event"]
+    names = ["first", "probe", "rules", "device", "graphs", "factors", "callback", "event", "compiler"]
+    figures = ["launching", "moving", "replaying", "waiting", "waiting-callback", "waiting-event"]
+    assert [line.split()[0] for line in table] == [*names, *figures]
     assert (tmp_path / "out" / "summary.txt").read_text().strip() == "\n".join(table).strip()
 
 
@@ -113,9 +122,10 @@ esac
 
 
 def test_the_librarys_files_run_side_by_side(check: Check, tmp_path: Path) -> None:
-    """Each is tested in processes of its own; the part fails if one does, and what they came to is counted together."""
+    """Each is tested in processes of its own, several where that takes long; what they came to is counted together."""
     body = """
 case "$*" in *pytest*)
+    echo "share $ON_GPU_SHARE"
     echo finished >>"$AIODEV_TESTS_BEGUN"
     echo "2 passed in 1.00s"
     case "$*" in *test_sorting.py*) echo "── failed: test_sorting.py::test_x: it failed"; exit 1;; esac
@@ -125,7 +135,13 @@ esac
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("library")]
     files = [line for line in _asked(tmp_path) if "pytest" in line]
     assert "FAILED" in line and f"{2 * len(files)} passed" in line and "ended early" not in line
-    assert len(files) == 17 and all("-p on_gpu" in file for file in files)
+    found = {Path(file.split()[-1]).stem for file in files}
+    there = {path.stem for path in (ROOT / "tests" / "kernels").glob("test_*.py")}
+    assert found == there - FACTORS - FOR_THE_CPU and all("-p on_gpu" in file for file in files)
+    sorted_ = [file for file in files if file.endswith("test_sorting.py")]
+    log = (tmp_path / "out" / "log.txt").read_text()
+    assert len(sorted_) == 3 and all(log.count(f"share {share}/3\n") >= 1 for share in range(3))
+    assert not any("--exhaustive" in file for file in files)
     assert "── failed: test_sorting.py::test_x" in done.stdout
 
 
@@ -140,7 +156,8 @@ esac
 """
     check("probe", "measured", body=body)
     found = json.loads((tmp_path / "out" / "figures.json").read_text())
-    assert found == {"probe": {"driver": 13000}, "launching": {"figures": []}, "moving": {"figures": []}}
+    groups = dict.fromkeys(["launching", "moving", "replaying"], {"figures": []})
+    assert found == {"probe": {"driver": 13000}, **groups}
     assert {file.name for file in (tmp_path / "out").iterdir()} == {"log.txt", "figures.json", "summary.txt", "cache.tar.gz"}
 
 

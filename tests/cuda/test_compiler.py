@@ -261,6 +261,17 @@ def test_sorting(code: str) -> None:
     assert compiled(sort_sixteen, f"A1{code}C").cubin
 
 
+def multiply_four(i: int, x: Any, y: Any, out: Any) -> None:
+    """Each index its own four rows."""
+    lang.matmul(x[4 * i : 4 * i + 4], y, out[4 * i : 4 * i + 4])
+
+
+@pytest.mark.parametrize("code", ["f2", "f4", "c16", "i4"])
+def test_products(code: str) -> None:
+    """Loops, element by element."""
+    assert compiled(multiply_four, *[f"A2{code}C"] * 3).cubin
+
+
 def sum_sixteen(i: int, x: Any, out: Any) -> None:
     """Each index its own sixteen."""
     out[i] = lang.sum(x[16 * i : 16 * i + 16]) + lang.sum(x[:i], 3000, wide=True)

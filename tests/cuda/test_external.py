@@ -81,7 +81,7 @@ def test_a_thousand_rounds_keep_their_order(backend: CUDABackend, foreign: int) 
 
 PENDING = """
 import ctypes, struct, threading, time
-from aiodev._core.backend.interface import KernelSpec
+from aiodev._core.backend.interface import Command, KernelSpec
 from aiodev._core.streams.native_calls import pack
 
 def line(i, x):
@@ -158,6 +158,20 @@ backend.executor.fill(ours, memory, 1, b"y")
 thread.join()
 """,
         """
+command = Command("fill", 0, 8, struct.pack("<q", memory) + b"z")
+buffer, _ = backend.executor.create_buffer(0, [command])
+for _ in range(2):
+    assert backend.executor.spin(ours, backend.executor.execute(ours, buffer, b""), 30 * 10**9)
+driver.waits(True)
+before = driver.count("cuGraphExecDestroy"), driver.count("cuMemAlloc")
+let_go(lambda: driver.count("cuGraphExecDestroy") > before[0])
+thread = threading.Thread(target=lambda: backend.deallocate(0, backend.allocate(0, 64), 64))
+thread.start()
+until(lambda: driver.count("cuMemAlloc") > before[1])
+backend.executor.destroy_buffer(buffer)
+thread.join()
+""",
+        """
 entry = backend.load(KernelSpec("line", line, 1, ("A1i8C",)), "")
 elsewhere, there = backend.executor.create_queue(1, 0, False)[0], backend.allocate(1, 64)
 value = backend.executor.launch(elsewhere, entry, 8, struct.pack("<qqq", 8, there, 8), 0)
@@ -170,13 +184,53 @@ backend.executor.launch(ours, entry, 8, struct.pack("<qqq", 8, memory, 8), 0)
     ],
     ids=[
         "calls of a library", "a full channel", "a launch while memory is allocated", "another stream that waits for ours",
-        "a launch while another waits for room", "the first launch on another device",
+        "a launch while another waits for room", "a graph that is destroyed while memory is allocated",
+        "the first launch on another device",
     ],
 )  # fmt: skip
 def test_nobody_waits_for_the_device_with_the_gil(program: str, run: Callable[..., str]) -> None:
     """A device that waits for a Python function goes on: whatever waits for the device lets that function have the GIL."""
     end = "until(lambda: calls_seen)\nsys.stdout.write('through\\n')\n"
     said = run(f"{PENDING}\n{program}\n{end}")
+    assert sorted(said.split()) == ["called", "through"]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        """
+with calls.bound(device.context):
+    for _ in range(1022):
+        calls.call("cuMemsetD8Async", memory, 1, 1, theirs, doing="filling a channel")
+thread = threading.Thread(target=lambda: backend.executor.adopt_stream(0, theirs))
+thread.start()
+until(lambda: driver.blocked() > 0)
+for reserved in (False, True):
+    backend.executor.create_queue(0, 0, reserved)
+word[0] = 1
+thread.join()
+""",
+        """
+def submit(queue):
+    gate = backend.executor.create_gate()
+    backend.executor.gate(queue, gate)
+    value = backend.executor.call_native(queue, pack([(calls.address("cuCtxSynchronize"),)], None))
+    backend.executor.open_gate(gate, False)
+    return value
+other = backend.executor.create_queue(0, 0, False)[0]
+submit(other)  # which the poller is kept by
+until(lambda: driver.count("cuCtxSynchronize") > 0)
+value = submit(ours)
+assert not backend.executor.spin(ours, value, 1_000_000)
+word[0] = 1
+assert backend.executor.spin(ours, value, 30 * 10**9)
+""",
+    ],
+    ids=["a stream without room", "a call of a library"],
+)
+def test_nobody_waits_for_what_others_block_in(program: str, run: Callable[..., str]) -> None:
+    """Neither who makes a stream, nor who looks for a moment whether an operation is done, as loops do."""
+    said = run(f"{PENDING}\n{program}\nuntil(lambda: calls_seen)\nsys.stdout.write('through\\n')\n")
     assert sorted(said.split()) == ["called", "through"]
 
 
@@ -232,7 +286,8 @@ def test_a_capture_refuses_operations_alone(
     good = backend.executor.fill(queue, memory, 8, b"x")
     driver.capture(True, foreign)
     failed = backend.executor.fill(queue, memory, 8, b"y")
-    behind, gate = backend.executor.gate(queue)
+    gate = backend.executor.create_gate()
+    behind = backend.executor.gate(queue, gate)
     driver.latency(0)
     assert backend.executor.spin(queue, behind, PATIENCE)
     (fault,) = backend.executor.faults(queue)
@@ -303,7 +358,8 @@ def test_a_handle_only_when_nothing_would_be_overtaken(backend: CUDABackend) -> 
     queue, _ = backend.executor.create_queue(0, 0, False)
     handle = backend.executor.handle_of(queue)
     assert handle != 0
-    value, gate = backend.executor.gate(queue)
+    gate = backend.executor.create_gate()
+    value = backend.executor.gate(queue, gate)
     assert backend.executor.handle_of(queue) == 0
     backend.executor.open_gate(gate, False)
     assert backend.executor.spin(queue, value, PATIENCE) and backend.executor.handle_of(queue) == handle

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import ctypes
+import struct
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -12,7 +14,8 @@ import aiodev
 from aiodev._backends.cuda import CUDABackend
 from aiodev._backends.cuda.structs import Queue
 from aiodev._backends.cuda.tuning import STREAM_SLOTS, STREAM_WINDOW
-from aiodev._core.backend.interface import COMPLETED, SUBMITTED
+from aiodev._core.backend.interface import COMPLETED, SUBMITTED, Command
+from aiodev._core.streams.native_calls import pack
 
 #: ns that nothing takes
 PATIENCE = 30_000_000_000
@@ -54,7 +57,8 @@ def test_events_are_used_again(backend: CUDABackend, driver: standin.StandIn, fo
     for _ in range(20):
         last = backend.executor.wait_foreign(queue, foreign)
     assert backend.executor.spin(queue, last, PATIENCE) and driver.count("cuEventCreate") == made
-    _, gate = backend.executor.gate(queue)
+    gate = backend.executor.create_gate()
+    backend.executor.gate(queue, gate)
     for _ in range(5):
         last = backend.executor.wait_foreign(queue, foreign)
     found = driver.count("cuEventCreate") - made
@@ -75,7 +79,8 @@ def test_a_foreign_stream_waits_for_a_queue(backend: CUDABackend, foreign: int) 
     memory = backend.allocate(0, 64)
     value = backend.executor.fill(queue, memory, 64, b"\0")
     assert backend.executor.foreign_wait(foreign, queue, value)
-    gated, gate = backend.executor.gate(queue)
+    gate = backend.executor.create_gate()
+    gated = backend.executor.gate(queue, gate)
     assert not backend.executor.foreign_wait(foreign, queue, gated)
     backend.executor.open_gate(gate, False)
     assert backend.executor.spin(queue, gated, PATIENCE)
@@ -140,6 +145,27 @@ def test_what_is_being_captured_is_not_waited_for(backend: CUDABackend, driver: 
     backend.executor.destroy_queue(queue)
 
 
+def test_all_streams_are_waited_for_while_a_graph_is_made(backend: CUDABackend, driver: standin.StandIn) -> None:
+    """The driver says nothing of a context of which a stream is being captured, as one of ours is then."""
+    queue, _ = backend.executor.create_queue(0, 0, False)
+    device, calls = backend.executor.devices[0], backend.executor.driver
+    stream, graph = device.native.capture_stream, ctypes.c_int64()
+    device.native.capture_lock.held.value = 1
+    with calls.bound(device.context):
+        calls.call("cuStreamBeginCapture", stream, 2, doing="capturing")
+    begun = driver.count("cuEventCreate")
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(backend.executor.wait_foreign, queue, 0)
+        while driver.count("cuEventCreate") == begun:
+            assert not waiting.done(), waiting.result()
+        with calls.bound(device.context):
+            calls.call("cuStreamEndCapture", stream, ctypes.byref(graph), doing="capturing")
+            calls.call("cuGraphDestroy", graph, doing="capturing")
+        device.native.capture_lock.held.value = 0
+        assert backend.executor.spin(queue, waiting.result(30), PATIENCE)
+    backend.executor.destroy_queue(queue)
+
+
 def test_other_threads_may_capture(backend: CUDABackend, driver: standin.StandIn) -> None:
     """Neither our threads nor allocating and freeing, which would be unsafe otherwise, invalidate what others capture."""
     queue, _ = backend.executor.create_queue(0, 0, False)
@@ -159,11 +185,34 @@ def test_other_threads_may_capture(backend: CUDABackend, driver: standin.StandIn
     backend.executor.destroy_queue(queue)
 
 
+def test_other_threads_may_capture_while_we_submit(backend: CUDABackend, driver: standin.StandIn) -> None:
+    """Nor does a submission, by whichever thread: libraries may allocate in what they are called for, and graphs are made."""
+    queue, _ = backend.executor.create_queue(0, 0, False)
+    memory = backend.allocate(0, 8)
+    before, loaded = driver.capture(True), driver.count("cuCtxSynchronize")
+    synchronize = backend.executor.driver.address("cuCtxSynchronize")
+    value = backend.executor.call_native(queue, pack([(synchronize,)], None))
+    assert backend.executor.spin(queue, value, PATIENCE) and driver.count("cuCtxSynchronize") > loaded
+    gate = backend.executor.create_gate()
+    backend.executor.gate(queue, gate)
+    value = backend.executor.call_native(queue, pack([(synchronize,)], None))
+    buffer, _ = backend.executor.create_buffer(0, [Command("fill", 0, 8, struct.pack("<q", memory) + b"z")])
+    for _ in range(3):
+        value = backend.executor.execute(queue, buffer, b"")
+    backend.executor.open_gate(gate, False)
+    assert backend.executor.spin(queue, value, PATIENCE)  # this thread hands on what others do not come to
+    backend.executor.destroy_buffer(buffer)
+    assert driver.capture(False) == before
+    backend.deallocate(0, memory, 8)
+    backend.executor.destroy_queue(queue)
+
+
 def test_small_ordinary_memory_waits_for_no_stream(run: Callable[..., str]) -> None:
     """The driver may wait for what its stream has ahead, if it is given ordinary memory: it is not."""
     said = run(
         """
 import ctypes
+import struct
 backend.start()
 calls, device = backend.executor.driver, backend.executor.devices[0]
 word = (ctypes.c_int64 * 1).from_address(backend.allocate_pinned(0, 8))
@@ -201,7 +250,8 @@ def test_small_ordinary_memory_goes_at_once(backend: CUDABackend, driver: standi
     source.raw = b"a" * (1 << 17)
     assert backend.executor.spin(queue, backend.executor.copy(queue, memory, ctypes.addressof(source), 1 << 16), PATIENCE)
     assert driver.count("cuEventSynchronize") == waited
-    _, gate = backend.executor.gate(queue)
+    gate = backend.executor.create_gate()
+    backend.executor.gate(queue, gate)
     backend.executor.copy(queue, memory, ctypes.addressof(source), 1 << 16)
     source.raw = b"b" * (1 << 17)
     backend.executor.open_gate(gate, False)
@@ -217,7 +267,9 @@ def test_small_ordinary_memory_goes_at_once(backend: CUDABackend, driver: standi
 def test_queues_share_the_room_of_a_stream(backend: CUDABackend, driver: standin.StandIn) -> None:
     """However many queues there are, each of the driver's streams is given no more than it takes without blocking."""
     queues = [backend.executor.create_queue(1, 1, False)[0] for _ in range(3 * STREAM_SLOTS)]
-    gates = [backend.executor.gate(queue) for queue in queues]
+    gates = [backend.executor.create_gate() for queue in queues]
+    for queue, gate in zip(queues, gates, strict=True):
+        backend.executor.gate(queue, gate)
     memory = backend.allocate(1, 64)
     word = (ctypes.c_int64 * 1).from_address(backend.allocate_pinned(1, 8))
     word[0] = 0
@@ -227,7 +279,7 @@ def test_queues_share_the_room_of_a_stream(backend: CUDABackend, driver: standin
     for stream in streams:
         with driver_calls.bound(backend.executor.devices[1].context):
             driver_calls.call("cuStreamWaitValue64", stream, ctypes.addressof(word), 1, 0, doing="holding a stream")
-    for _, gate in gates:
+    for gate in gates:
         backend.executor.open_gate(gate, False)
     before = driver.count("cuMemsetD8Async")
     last = [[backend.executor.fill(queue, memory, 1, b"x") for _ in range(200)][-1] for queue in queues]
@@ -245,6 +297,7 @@ def test_a_stream_that_is_gone_is_not_touched(run: Callable[..., str]) -> None:
     said = run(
         """
 import ctypes
+import struct
 from aiodev._array import capsules
 
 async def main():

@@ -208,6 +208,51 @@ asyncio.run(main())
     assert said == "0\n"
 
 
+def test_a_forked_child_never_calls_the_driver(run: Run) -> None:
+    """Whose locks other threads of the parent may have held: not for what is dropped there, and not when the child ends."""
+    said = run(
+        """
+import gc, os
+
+@aiodev.kernel
+def add_to(i, x, y):
+    y[i] += x[i]
+
+async def main():
+    async with aiodev.device("cuda"):
+        x, y, left = aiodev.ones(4), aiodev.zeros(4), aiodev.ones(1, "int64")
+        add_to[4](x, y)
+        await aiodev.synchronize()
+        stream, kept = aiodev.Stream(), []
+        for blocks in range(2):
+            async with aiodev.capture(stream) as graph:
+                add_to[4](x, y)
+                if blocks:
+                    with graph.if_(left):
+                        add_to[4](x, y)
+            for _ in range(3):
+                await graph.replay(stream)
+            kept.append(graph)
+        kept += [aiodev.memory.empty_pinned(4), aiodev.Stream(reserve=True), aiodev.empty(10_000_000), stream.record_event()]
+        driver.latency(0.2)
+        kept.append(kept[0].replay(stream))
+        faulthandler.cancel_dump_traceback_later()  # whose thread a child, when it ends, would wait for
+        child = os.fork()
+        if child == 0:
+            del graph, kept[:]
+            gc.collect()
+            try:
+                await y.numpy()
+            except aiodev.BadForkError:
+                sys.exit(7)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+asyncio.run(main())
+"""
+    )
+    assert said == "7\n"
+
+
 def test_small_results_come_by_way_of_page_locked_memory(run: Run) -> None:
     """Without the thread that stages copies; they are ordinary arrays, the page-locked memory is used again, views too."""
     said = run(

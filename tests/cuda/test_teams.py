@@ -56,6 +56,18 @@ check("var", x, axis=0)
 check("var", x, axis=1)
 check("var", 1e4 + 1e-3 * chance.standard_normal(3000))
 check("var", 1e4 + 1e-3 * chance.standard_normal((700, 3)), axis=0)
+for values in ([1.5e308, -1.5e308], [1e308, -1e308, 5, 5], [9e153] + [-1e152] * 15, [-1e308] + [1e307] * 4, [1e-300] * 40):
+    def there(x, axis):
+        return np.mean((x - x.astype(np.longdouble).mean(axis=axis).astype(float)) ** 2, axis=axis)
+    for count in (1, 30, 300):
+        check("var", np.tile(values, count)[:700], there, axis=0)
+        check("var", np.tile(np.array(values)[:, None], (count, 3))[:700], there, axis=0)
+for value in (np.nan, np.inf, -np.inf):
+    for place in (0, 350, 699):
+        x = np.ones(700)
+        x[place] = value
+        check("var", x)
+x = numbers((2, 9, 33), "f4")
 check("min", x, axis=(0, 2))
 check("any", numbers((2, 300), "b1"), axis=0)
 for place in (0, 69, 128):

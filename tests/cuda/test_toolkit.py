@@ -25,6 +25,7 @@ def test_extras() -> None:
     oldest = ".".join(map(str, cuda_backend.MINIMUM_COMPILER))
     for name, toolkit in {"cuda12": "cu12", "cuda13": "cu13"}.items():
         assert f"numba-cuda[{toolkit}]>={oldest}" in extras[name]
+        assert f"cuda-toolkit[cublas,cufft,cusolver]=={toolkit[2:]}.*" in extras[name]
     assert extras["cuda"] == ["aiodev[cuda12]"]
 
 

@@ -6,11 +6,14 @@
    allocations. It says nothing about a real device's timing, memory model or limits. With STANDIN_GUARD the host cannot touch device
    memory while no stream is at work on it, which costs time.
 
-   It is stricter than a driver where a driver may be so: a handle that is dead ends the process; a channel, which streams share, takes
+   It is stricter than a driver where a driver may be so: a handle that is dead ends the process, and so does a call in a forked child,
+   where the driver's locks may be held for good; a channel, which streams share, takes
    so many operations (STANDIN_DEPTH) before a submission blocks; host functions are called one after the other, also those of
    different streams; a kernel whose parameters have an address of another device is an illegal access; a stream that is being captured
    refuses everything; and standin_waits has allocations, freeing, loading and a kernel's first launch wait for the device, while every
-   other call waits for them, and for a submission that waits for room in a channel.
+   other call waits for them, and for a submission that waits for room in a channel. A conditional node's body may hold kernels, copies,
+   fills and such nodes, no more; a handle is one node's, is set in its graph alone, and has no value that was not given to it; the
+   graph is instantiated once at a time; and what is captured behind such a node must depend on it.
 
    Control: standin_inject (a status for the n-th next call of a function), standin_latency, standin_lose (a sticky status),
    standin_count (calls of a function so far), standin_alive (living handles of a kind). */
@@ -53,8 +56,17 @@ void standin_latency(long ns) { latency_ns = ns; }
 void standin_version(int value) { version = value; }
 void standin_lose(int status);
 
+static int forked;              /* this is the child of a process that has started the driver: nobody is to call it */
+static void in_child(void) { forked = initialized; }
+static void not_in_child(const char *name) {
+    if (!forked) return;
+    fprintf(stderr, "stand-in: %s is called in a forked child\n", name);
+    abort();
+}
+
 static CUresult enter(const char *name) {
     CUresult found = OK;
+    not_in_child(name);
     pthread_mutex_lock(&control);
     for (int i = 0; i < 128; i++) {
         if (!counts[i].name) counts[i].name = name;
@@ -80,10 +92,11 @@ static void follow(void) { if (waits) pthread_rwlock_rdlock(&context_lock), pthr
 
 /* Handles: alive until destroyed, which may happen once. */
 
-enum { STREAM = 1, EVENT = 2, MODULE = 3, FUNCTION = 4, MEMORY = 5, BLAS = 6 };
+enum { STREAM = 1, EVENT = 2, MODULE = 3, FUNCTION = 4, MEMORY = 5, BLAS = 6, SOLVER = 7, PARAMETERS = 8, GRAPH = 9, EXECUTABLE = 10,
+       JACOBI = 11 };
 typedef struct Handle { uint32_t magic, kind; int device; struct Handle *next; } Handle;
 static Handle *handles;
-static long alive[7];
+static long alive[12];
 
 static void *make(int kind, int device, size_t size) {
     Handle *h = calloc(1, size);
@@ -166,14 +179,32 @@ static uint64_t allocate(size_t size, int device) {
 
 /* Streams */
 
-enum { COPY, TAKEN, SET, SET2D, HOST, RECORD, WRITE, WAIT, LAUNCH, END };
+enum { COPY, TAKEN, SET, SET2D, HOST, RECORD, WRITE, WAIT, LAUNCH, END, GRAPH_RUN, BLOCK };
 typedef struct Event { Handle h; uint64_t recorded, done; struct timespec time; } Event;
 typedef struct Op {
     int kind; uint64_t a, b, c, d; size_t n; Kernel kernel; unsigned grid[6]; Event *event; void *parameters; struct Op *next;
 } Op;
+/* A graph: operations, one behind the other; a node is the place of one. What is executable has copies of them. A conditional node's
+   graph has a parent, and is that node's. */
+typedef struct Graph {
+    Handle h; Op *ops; size_t count; int invalid, running, open; struct Graph *source, *executable, *parent; void *last;
+} Graph;
+typedef struct Node { Graph *graph; size_t index; } Node;
+typedef struct Body { size_t count; Op ops[]; } Body;
+typedef struct Condition { uint64_t handle; Graph *graph; void *context; unsigned initial, flags, value; int is_used; struct Condition *next; } Condition;
+static Condition *conditions;
+static __thread Graph *running;     /* the graph that this stream runs */
+static Op duplicate(const Op *o);
+static void discard(Op *o);
+static Graph *root_of(Graph *g) { while (g->parent) g = g->parent; return g; }
+static Condition *condition_of(uint64_t handle) {
+    Condition *c = conditions;
+    while (c && (c->handle != handle || !handle)) c = c->next;
+    return c;
+}
 typedef struct Stream {
     Handle h; pthread_t thread; pthread_mutex_t lock; pthread_cond_t arrived; Op *head, *tail; int busy, priority, channel;
-    uint64_t ended;
+    uint64_t ended; Graph *capture; void *follows;     /* the node that what is captured next depends on */
 } Stream;
 /* Channels: what streams that share one have in hand together. */
 enum { CHANNELS = 32 };
@@ -233,6 +264,30 @@ static void run(Op *o) {
         }
         o->kernel(o->parameters, o->n, o->grid);
         break;
+    case BLOCK: {
+        Condition *c = condition_of(o->a);
+        Body *body = o->parameters;
+        while (c->value && !sticky) {
+            for (size_t i = 0; i < body->count && !sticky; i++) {
+                Op once = duplicate(body->ops + i);
+                run(&once), discard(&once);
+            }
+            if (!o->b) break;
+        }
+        break;
+    }
+    case GRAPH_RUN:
+        running = ((Graph *)o->b)->source;
+        for (Condition *c = conditions; c; c = c->next)
+            if (c->handle && root_of(c->graph) == running) c->value = c->flags ? c->initial : 0xA5A5A5A5;
+        for (size_t i = 0; i < o->n; i++) {
+            Op *each = (Op *)o->parameters + i;
+            if (!sticky) run(each);
+            discard(each);
+        }
+        running = NULL;
+        __atomic_sub_fetch(&((Graph *)o->b)->running, 1, __ATOMIC_SEQ_CST);
+        break;
     case RECORD:
         pthread_mutex_lock(&memory_lock);
         clock_gettime(CLOCK_MONOTONIC, &o->event->time);
@@ -291,9 +346,22 @@ static int is_busy(Stream *s) {
     pthread_mutex_unlock(&s->lock);
     return busy;
 }
+static void *append(Graph *g, Op op) {
+    g->ops = realloc(g->ops, (g->count + 1) * sizeof op), g->ops[g->count] = op;
+    Node *node = malloc(sizeof *node);      /* never freed: a late use must be seen */
+    *node = (Node){g, g->count++};
+    return g->last = node;
+}
 static CUresult push(void *stream, Op op) {
     Stream *s = stream_of(stream);
     if (s == captured) return 900;
+    if (s->capture) {
+        Graph *g = s->capture;
+        if (op.kind == END || op.kind == TAKEN) { g->invalid = 1; return 900; }
+        if (s->follows != g->last) g->invalid = 1;      /* it would run at the same time as what should be before it */
+        s->follows = append(g, op);
+        return OK;
+    }
     Op *o = malloc(sizeof *o);
     pthread_mutex_lock(&channels[s->channel].lock);
     if (op.kind != END) {
@@ -358,6 +426,7 @@ static void wait_for_device(void) {
 
 CUresult cuInit(unsigned flags) {
     for (int i = 0; i < CHANNELS && !initialized; i++) pthread_mutex_init(&channels[i].lock, NULL), pthread_cond_init(&channels[i].left, NULL);
+    if (!initialized) pthread_atfork(NULL, NULL, in_child);
     initialized = 1; CUresult e = enter(__func__); if (e) { initialized = 0; return e; } return device_count() ? OK : NO_DEVICE; }
 CUresult cuDriverGetVersion(int *v) { *v = version; return OK; }
 CUresult cuDeviceGetCount(int *n) { ENTER; *n = device_count(); return OK; }
@@ -380,8 +449,8 @@ CUresult cuDeviceGetAttribute(int *v, int a, CUdevice d) {
     return OK;
 }
 CUresult cuDevicePrimaryCtxRetain(void **c, CUdevice d) { NEED_DEVICE(d); contexts[d].device = d; *c = &contexts[d]; return OK; }
-CUresult cuCtxGetCurrent(void **c) { if (!initialized) return NOT_INITIALIZED; *c = current; return OK; }
-CUresult cuCtxSetCurrent(void *c) { if (!initialized) return NOT_INITIALIZED; current = c; return OK; }
+CUresult cuCtxGetCurrent(void **c) { not_in_child(__func__); if (!initialized) return NOT_INITIALIZED; *c = current; return OK; }
+CUresult cuCtxSetCurrent(void *c) { not_in_child(__func__); if (!initialized) return NOT_INITIALIZED; current = c; return OK; }
 CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) { NEED_CONTEXT; *least = 0, *greatest = -5; return OK; }
 CUresult cuMemGetInfo(size_t *f, size_t *t) {
     NEED_CONTEXT; *t = total_memory; *f = total_memory - used[current->device]; return OK;
@@ -422,6 +491,7 @@ CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr p) {
 CUresult cuMemcpyAsync(CUdeviceptr d, CUdeviceptr s, size_t n, void *stream) {
     NEED_CONTEXT;
     Block *to = block_of(d, n), *from = block_of(s, n);
+    if ((!to || !from) && stream_of(stream)->capture) { stream_of(stream)->capture->invalid = 1; return 900; }
     if (to && to->device >= 0 && !block_of(s, 0) && n <= 65536) {    /* ordinary memory: read before the call returns */
         while (is_busy(stream_of(stream)) && !sticky) usleep(50);    /* which a driver may wait for */
         void *copied = malloc(n);
@@ -610,6 +680,7 @@ CUresult cuStreamQuery(void *stream) {
     unsafe();
     Stream *s = stream_of(stream);
     if (s == captured) return 900;
+    if (s->capture) { s->capture->invalid = 1; return 900; }
     return is_busy(s) ? NOT_READY : OK;
 }
 static CUresult idle(void) {
@@ -645,6 +716,8 @@ CUresult cuCtxRecordEvent(void *context, void *event) {
     NEED_CONTEXT;
     if (context != current) return INVALID_CONTEXT;
     if (captured) return 900;
+    for (Handle *h = handles; h; h = h->next)
+        if (h->kind == STREAM && h->magic && h->device == current->device && ((Stream *)h)->capture) return 900;
     Event *whole = event;
     is_handle(whole, EVENT);
     Stream *last = create(current->device, 0);
@@ -703,6 +776,23 @@ static void poke(void *parameters, size_t nbytes, const unsigned *grid) {
     else __atomic_store_n((uint64_t *)words[0], words[1], __ATOMIC_SEQ_CST);
 }
 
+static void set_condition(void *parameters, size_t nbytes, const unsigned *grid) {
+    uint64_t *words = parameters, record = words[0], word = words[1], mask = words[2];
+    Condition *c = condition_of(words[3]);
+    if (!running || !c || root_of(c->graph) != running || (record && bad(record, 8)) || (word && bad(word, 8))) {
+        standin_lose(ILLEGAL_ADDRESS);
+        return;
+    }
+    c->value = !(record && __atomic_load_n((uint64_t *)record, __ATOMIC_SEQ_CST))
+               && !(word && !(__atomic_load_n((uint64_t *)word, __ATOMIC_SEQ_CST) & mask));
+}
+static void count_down(void *parameters, size_t nbytes, const unsigned *grid) {
+    uint64_t *words = parameters;
+    Condition *c = condition_of(words[0]);
+    if (!running || !c || root_of(c->graph) != running || bad(words[1], 8)) standin_lose(ILLEGAL_ADDRESS);
+    else c->value = *(uint64_t *)words[1] -= words[2];
+}
+
 CUresult cuModuleLoadData(void **module, const void *image) {
     NEED_CONTEXT;
     unsafe();
@@ -722,6 +812,8 @@ CUresult cuModuleGetFunction(void **function, void *module, const char *name) {
     f->kernel = ((Function *)module)->kernel, f->nbytes = ((Function *)module)->nbytes;
     if (!f->kernel && !strcmp(name, "spin")) f->kernel = spin, f->nbytes = 8;
     if (!f->kernel && !strcmp(name, "poke")) f->kernel = poke, f->nbytes = 16;
+    if (!f->kernel && !strcmp(name, "count_down")) f->kernel = count_down, f->nbytes = 24;
+    if (!f->kernel && !strcmp(name, "set_condition")) f->kernel = set_condition, f->nbytes = 32;
     if (!f->kernel) return NOT_FOUND;
     *function = f;
     return OK;
@@ -758,8 +850,9 @@ long standin_invalidated;
 
 void standin_capture(int on, void *stream) { capturing = on, captured = stream; }
 static void unsafe(void) { if (capturing && capture_mode != 2) __atomic_add_fetch(&standin_invalidated, 1, __ATOMIC_SEQ_CST); }
-CUresult cuThreadExchangeStreamCaptureMode(int *mode) {
-    ENTER;
+CUresult cuThreadExchangeStreamCaptureMode(int *mode) {    /* as the current context it is the thread's own, and waits for nobody */
+    CUresult status = enter(__func__);
+    if (status) return status;
     if (*mode < 0 || *mode > 2) return INVALID_VALUE;
     int before = capture_mode;
     capture_mode = *mode, *mode = before;
@@ -770,7 +863,216 @@ CUresult cuStreamGetCtx(void *stream, void **context) {
     *context = &contexts[stream_of(stream)->h.device];
     return OK;
 }
-CUresult cuStreamIsCapturing(void *stream, int *status) { NEED_CONTEXT; *status = stream_of(stream) == captured; return OK; }
+CUresult cuStreamIsCapturing(void *stream, int *status) {
+    NEED_CONTEXT; *status = stream_of(stream) == captured || stream_of(stream)->capture; return OK;
+}
+
+/* Captures of our own, and graphs. What is instantiated has the operations that were captured; a launch has them as they are then. */
+
+static void *copied(const void *p, size_t n) { return p ? memcpy(malloc(n ? n : 1), p, n) : NULL; }
+static void *data_of(const Op *o) { return o->kind == HOST && o->n ? copied((void *)o->b, o->n) : (void *)o->b; }
+static Op duplicate(const Op *o) {
+    Op made = *o;
+    if (o->kind == BLOCK) {     /* of a graph that is captured, or of a copy */
+        Graph *g = (Graph *)o->c;
+        Body *from = o->parameters, *body = NULL;
+        size_t count = g ? g->count : from->count;
+        body = malloc(sizeof *body + (count + 1) * sizeof(Op)), body->count = count;
+        for (size_t i = 0; i < count; i++) body->ops[i] = duplicate(g ? g->ops + i : from->ops + i);
+        made.parameters = body, made.c = 0;
+        return made;
+    }
+    made.parameters = copied(o->parameters, o->n), made.b = (uint64_t)data_of(o);
+    return made;
+}
+static void discard(Op *o) {
+    if (o->kind == BLOCK) for (size_t i = 0; i < ((Body *)o->parameters)->count; i++) discard(((Body *)o->parameters)->ops + i);
+    free(o->parameters);
+}
+static void take(Graph *to, const Graph *from) {
+    to->ops = malloc((from->count + 1) * sizeof *to->ops), to->count = from->count;
+    for (size_t i = 0; i < from->count; i++) to->ops[i] = duplicate(from->ops + i);
+}
+static int is_open(const Graph *g) {    /* whether a body is being captured still */
+    int open = 0;
+    for (size_t i = 0; i < g->count; i++)
+        if (g->ops[i].kind == BLOCK) open |= ((Graph *)g->ops[i].c)->open || is_open((Graph *)g->ops[i].c);
+    return open;
+}
+CUresult cuStreamBeginCapture(void *stream, int mode) {
+    NEED_CONTEXT;
+    Stream *s = stream_of(stream);
+    if (s->capture || mode != 2) return INVALID_VALUE;
+    s->capture = make(GRAPH, current->device, sizeof(Graph)), s->follows = NULL;
+    return OK;
+}
+CUresult cuStreamBeginCaptureToGraph(void *stream, void *graph, void **nodes, void *edges, size_t count, int mode) {
+    NEED_CONTEXT;
+    Stream *s = stream_of(stream);
+    Graph *g = graph;
+    if (s->capture || mode != 2 || !is_alive(g, GRAPH) || g->open || g->count || nodes || edges || count) return INVALID_VALUE;
+    s->capture = g, s->follows = NULL, g->open = 1;
+    return OK;
+}
+CUresult cuStreamEndCapture(void *stream, void **graph) {
+    CUresult status = enter(__func__);      /* whatever that is, the capture is over */
+    if (!current) return INVALID_CONTEXT;
+    Stream *s = stream_of(stream);
+    Graph *g = s->capture;
+    *graph = NULL, s->capture = NULL;
+    if (!g) return INVALID_VALUE;
+    if (status) g->invalid = 1;
+    if (s->follows != g->last || is_open(g)) g->invalid = 1;
+    g->open = 0;
+    if (g->invalid && g->parent) root_of(g)->invalid = 1;
+    else if (g->invalid) kill_handle(&g->h);
+    if (g->invalid) return status ? status : 901;
+    *graph = g;
+    return OK;
+}
+CUresult cuStreamGetCaptureInfo(void *stream, int *status, uint64_t *id, void **graph, void ***nodes, size_t *count) {
+    NEED_CONTEXT;
+    Stream *s = stream_of(stream);
+    Graph *g = s->capture;
+    *status = g != NULL;
+    if (!nodes != !count) return INVALID_VALUE;
+    if (g && graph) *graph = g;
+    if (g && id) *id = 1;
+    if (g && nodes) *nodes = &s->follows, *count = s->follows != NULL;
+    return OK;
+}
+CUresult cuStreamUpdateCaptureDependencies(void *stream, void **nodes, size_t count, unsigned flags) {
+    NEED_CONTEXT;
+    Stream *s = stream_of(stream);
+    if (!s->capture) return 401;
+    if (count != 1 || flags != 1 || ((Node *)*nodes)->graph != s->capture) return INVALID_VALUE;
+    s->follows = *nodes;
+    return OK;
+}
+CUresult cuGraphConditionalHandleCreate(uint64_t *handle, void *graph, void *context, unsigned initial, unsigned flags) {
+    static uint64_t made = 0xC0000000;
+    NEED_CONTEXT;
+    if (!is_alive(graph, GRAPH) || context != current || flags > 1) return INVALID_VALUE;
+    Condition *c = malloc(sizeof *c);
+    *c = (Condition){__atomic_add_fetch(&made, 1, __ATOMIC_SEQ_CST), graph, context, initial, flags, 0, 0, conditions};
+    conditions = c, *handle = c->handle;
+    return OK;
+}
+typedef struct {
+    int type, reserved[3];
+    union { long long padding[29]; struct { uint64_t handle; int type; unsigned size; Graph **bodies; void *context; } conditional; };
+    long long reserved_too;
+} AnyNodeParameters;
+CUresult cuGraphAddNode(void **node, void *graph, void **nodes, size_t count, AnyNodeParameters *p) {
+    NEED_CONTEXT;
+    Graph *g = graph;
+    static const long long zeros[30];
+    if (!is_alive(g, GRAPH) || p->type != 13 || p->reserved[0] || p->reserved[1] || p->reserved[2] || p->reserved_too) return INVALID_VALUE;
+    if (memcmp(&p->conditional + 1, zeros, sizeof p->padding - sizeof p->conditional)) return INVALID_VALUE;
+    if (p->conditional.context != current || p->conditional.size != 1 || (unsigned)p->conditional.type > 1) return INVALID_VALUE;
+    if (count != (g->last != NULL) || (count && *nodes != g->last)) return INVALID_VALUE;    /* it would not be behind what is there */
+    Condition *c = condition_of(p->conditional.handle);
+    Graph *owner = g;
+    while (owner && c && owner != c->graph) owner = owner->parent;
+    if (!c || !owner || c->is_used || c->context != current) return INVALID_VALUE;
+    Graph **body = malloc(sizeof *body);
+    *body = make(GRAPH, current->device, sizeof **body);
+    (*body)->parent = g, c->is_used = 1;
+    *node = append(g, (Op){.kind = BLOCK, .a = c->handle, .b = p->conditional.type, .c = (uint64_t)*body});
+    p->conditional.bodies = body;
+    return OK;
+}
+static int has_blocks(const Graph *g) { for (size_t i = 0; i < g->count; i++) if (g->ops[i].kind == BLOCK) return 1; return 0; }
+/* Whether bodies hold what they may: of what runs on the host, what stands for a library's kernels. */
+static int is_allowed(const Graph *g, int inside) {
+    for (size_t i = 0; i < g->count; i++) {
+        const Op *o = g->ops + i;
+        int kernel = o->kind == LAUNCH || (o->kind == HOST && o->n);
+        if (inside && !kernel && o->kind != COPY && o->kind != SET && o->kind != SET2D && o->kind != BLOCK) return 0;
+        if (o->kind == BLOCK && !is_allowed((Graph *)o->c, 1)) return 0;
+    }
+    return 1;
+}
+CUresult cuGraphInstantiateWithFlags(void **made, void *graph, unsigned long long flags) {
+    NEED_CONTEXT;
+    unsafe();
+    Graph *g = graph;
+    if (!is_alive(graph, GRAPH) || flags || g->parent || is_open(g)) return INVALID_VALUE;
+    if (has_blocks(g) && g->executable) return INVALID_VALUE;
+    if (!is_allowed(g, 0)) return 801;
+    for (Condition *c = conditions; c; c = c->next) if (c->handle && root_of(c->graph) == g && !c->is_used) return INVALID_VALUE;
+    Graph *executable = make(EXECUTABLE, current->device, sizeof *executable);
+    take(executable, graph), executable->source = graph, g->executable = executable;
+    *made = executable;
+    return OK;
+}
+CUresult cuGraphExecUpdate(void *executable, void *graph, int *info) {
+    NEED_CONTEXT;
+    is_handle(executable, EXECUTABLE), is_handle(graph, GRAPH);
+    Graph *to = executable, *from = graph;
+    int same = to->count == from->count && !has_blocks(to);
+    for (size_t i = 0; same && i < to->count; i++) same = to->ops[i].kind == from->ops[i].kind;
+    *info = !same;
+    if (!same) return 910;
+    Op *old = to->ops;
+    take(to, from), free(old);
+    return OK;
+}
+CUresult cuGraphLaunch(void *executable, void *stream) {
+    NEED_CONTEXT;
+    is_handle(executable, EXECUTABLE);
+    Graph *g = executable;
+    if (g->h.device != current->device) return INVALID_VALUE;
+    Op *ops = malloc((g->count + 1) * sizeof *ops);
+    for (size_t i = 0; i < g->count; i++) ops[i] = duplicate(g->ops + i);
+    __atomic_add_fetch(&g->running, 1, __ATOMIC_SEQ_CST);
+    return push(stream, (Op){.kind = GRAPH_RUN, .n = g->count, .b = (uint64_t)g, .parameters = ops});
+}
+static void destroy_graph(Graph *g) {
+    for (size_t i = 0; i < g->count; i++) if (g->ops[i].kind == BLOCK) destroy_graph((Graph *)g->ops[i].c);
+    for (Condition *c = conditions; c; c = c->next) if (c->graph == g) c->handle = 0;
+    kill_handle(&g->h);
+}
+CUresult cuGraphDestroy(void *graph) {
+    NEED_CONTEXT;
+    is_handle(graph, GRAPH);
+    Graph *g = graph;
+    if (g->parent || (has_blocks(g) && g->executable)) {
+        fprintf(stderr, "stand-in: a graph is destroyed that is a node's, or whose conditions are in use\n");
+        abort();
+    }
+    destroy_graph(g);
+    return OK;
+}
+CUresult cuGraphExecDestroy(void *executable) {
+    NEED_CONTEXT;
+    is_handle(executable, EXECUTABLE);
+    Graph *g = executable;
+    if (__atomic_load_n(&g->running, __ATOMIC_SEQ_CST) && !sticky) {
+        fprintf(stderr, "stand-in: a graph is destroyed that runs\n");
+        abort();
+    }
+    if (is_alive(g->source, GRAPH) && g->source->executable == g) g->source->executable = NULL;
+    kill_handle(executable);
+    return OK;
+}
+typedef struct { void *function; unsigned grid[6], shared; void **parameters, **extra; void *kernel, *context; } NodeParameters;
+CUresult cuGraphExecKernelNodeSetParams(void *executable, void *node, const NodeParameters *p) {
+    NEED_CONTEXT;
+    is_handle(executable, EXECUTABLE);
+    Graph *g = executable;
+    Node *n = node;
+    if (n->graph != g->source || !is_alive(n->graph, GRAPH) || g->ops[n->index].kind != LAUNCH) return INVALID_VALUE;
+    const unsigned *s = p->grid;
+    if (!is_alive(p->function, FUNCTION) || p->parameters || !p->extra || p->extra[0] != (void *)1 || p->extra[2] != (void *)2
+        || p->extra[4] || p->kernel || !s[0] || !s[1] || !s[2] || !s[3] || !s[4] || !s[5] || p->shared)
+        return INVALID_VALUE;
+    Op *o = g->ops + n->index;
+    if (*(size_t *)p->extra[3] != o->n) return INVALID_VALUE;
+    memcpy(o->parameters, p->extra[1], o->n), memcpy(o->grid, s, sizeof o->grid);
+    o->kernel = ((Function *)p->function)->kernel;
+    return OK;
+}
 CUresult cuDeviceCanAccessPeer(int *can, CUdevice d, CUdevice peer) {
     NEED_DEVICE(d);
     *can = d != peer && !getenv("STANDIN_NO_PEERS");
@@ -799,6 +1101,8 @@ CUresult cuGetErrorName(CUresult e, const char **s) {
 CUresult cuGetErrorString(CUresult e, const char **s) { *s = e == ILLEGAL_ADDRESS ? "an illegal memory access was encountered" : "an error"; return OK; }
 
 #include "standin_blas.c"
+#include "standin_solver.c"
+#include "standin_fft.c"
 
 #define NAME(n) {#n, (void *)n}
 static const struct { const char *name; void *function; } symbols[] = {
@@ -812,11 +1116,25 @@ static const struct { const char *name; void *function; } symbols[] = {
     NAME(cuEventSynchronize), NAME(cuStreamWaitEvent), NAME(cuModuleLoadData), NAME(cuModuleGetFunction), NAME(cuOccupancyMaxPotentialBlockSize),
     NAME(cuOccupancyMaxActiveBlocksPerMultiprocessor), NAME(cuLaunchKernel), NAME(cuGetErrorName), NAME(cuGetErrorString),
     NAME(cuCtxSynchronize), NAME(cuCtxRecordEvent), NAME(cuEventQuery), NAME(cuDeviceCanAccessPeer), NAME(cuCtxEnablePeerAccess), NAME(cuMemcpyPeerAsync), NAME(cuMemGetAllocationGranularity), NAME(cuMemAddressReserve), NAME(cuMemAddressFree), NAME(cuMemCreate),
-    NAME(cuMemRelease), NAME(cuMemMap), NAME(cuMemSetAccess), NAME(cuMemUnmap),
+    NAME(cuStreamBeginCapture), NAME(cuStreamEndCapture), NAME(cuStreamGetCaptureInfo), NAME(cuGraphInstantiateWithFlags),
+    NAME(cuGraphExecUpdate), NAME(cuGraphLaunch), NAME(cuGraphDestroy), NAME(cuGraphExecDestroy), NAME(cuGraphExecKernelNodeSetParams),
+    NAME(cuMemRelease), NAME(cuMemMap), NAME(cuMemSetAccess), NAME(cuMemUnmap), NAME(cuStreamUpdateCaptureDependencies),
+    NAME(cuGraphConditionalHandleCreate), NAME(cuGraphAddNode), NAME(cuStreamBeginCaptureToGraph),
 };
+/* Versions between which a name stands for the prototype that is here. */
+static const struct { const char *name; int since, before; } ages[] = {
+    {"cuCtxRecordEvent", 12050, 99999}, {"cuGraphConditionalHandleCreate", 12030, 99999}, {"cuGraphAddNode", 12020, 12030},
+    {"cuStreamBeginCaptureToGraph", 12030, 99999}, {"cuStreamUpdateCaptureDependencies", 11030, 12030},
+    {"cuStreamGetCaptureInfo", 11030, 12030},
+};
+static int has_prototype(const char *name, int wanted) {
+    for (size_t i = 0; i < sizeof ages / sizeof *ages; i++)
+        if (!strcmp(ages[i].name, name)) return wanted >= ages[i].since && wanted < ages[i].before && version >= ages[i].since;
+    return 1;
+}
 CUresult cuGetProcAddress_v2(const char *name, void **function, int wanted, uint64_t flags, int *status) {
     for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++)
-        if (!strcmp(symbols[i].name, name) && (wanted >= 12050 || strcmp(name, "cuCtxRecordEvent"))) { *function = symbols[i].function; if (status) *status = 0; return OK; }
+        if (!strcmp(symbols[i].name, name) && has_prototype(name, wanted)) { *function = symbols[i].function; if (status) *status = 0; return OK; }
     *function = NULL;
     if (status) *status = 1;
     return NOT_FOUND;

@@ -86,6 +86,14 @@ class StandIn:
         """Have each operation of a stream take longer."""
         self._library.standin_latency(ctypes.c_long(int(seconds * 1e9)))
 
+    def give_lapack(self, file: str | None) -> None:
+        """Have the stand-in for cuSOLVER factorise by the LAPACK of NumPy's OpenBLAS, which is in a file."""
+        assert file is not None, "NumPy has no OpenBLAS"
+        library = ctypes.CDLL(file)
+        for place, routine in enumerate(("potrf", "getrf", "getrs", "geqrf", "ungqr", "heevd", "gesvd")):
+            function = getattr(library, f"scipy_z{routine}_64_")
+            self._library.standin_lapack(place, ctypes.cast(function, ctypes.c_void_p))
+
     def count(self, function: str) -> int:
         """How often a function of the driver was called."""
         self._library.standin_count.restype = ctypes.c_long

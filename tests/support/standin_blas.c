@@ -100,5 +100,5 @@ CUresult cublasGemmStridedBatchedEx_64(
     if (element(beta, factor, 0) != 0) return BLAS_INVALID_VALUE;
     Product *p = malloc(sizeof *p);
     *p = (Product){ta, tb, kind, m, n, k, lda, sa, ldb, sb, ldc, sc, count, a, b, c, element(alpha, factor, 0), 0};
-    return push(blas->stream, (Op){.kind = HOST, .a = (uint64_t)multiply, .b = (uint64_t)p}) ? BLAS_EXECUTION_FAILED : BLAS_OK;
+    return push(blas->stream, (Op){.kind = HOST, .a = (uint64_t)multiply, .b = (uint64_t)p, .n = sizeof *p}) ? BLAS_EXECUTION_FAILED : BLAS_OK;
 }

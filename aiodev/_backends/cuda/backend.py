@@ -311,6 +311,7 @@ class CUDABackend(Backend):
         name, images = self._images[entry]
         error = images[self._devices[index].capability].explain(name, status)  # each image has statuses of its own
         error.submitted_at = error.submitted_at or callsites.describe_site(site)
+        error.node = callsites.node_of(site)
         return error
 
     # Memory and threads of other libraries

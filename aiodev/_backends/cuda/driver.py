@@ -104,7 +104,10 @@ class Driver:
             DriverError: it refused for another reason.
         """
         words = [ctypes.c_int64(a) if isinstance(a, int) else a for a in arguments]
-        status = ctypes.CFUNCTYPE(ctypes.c_int)(self.address(name))(*words)
+        self.check(ctypes.CFUNCTYPE(ctypes.c_int)(self.address(name))(*words), doing)
+
+    def check(self, status: int, doing: str) -> None:
+        """Raise what :meth:`call` does if a status says that the driver has refused."""
         if status == OUT_OF_MEMORY:
             raise MemoryError(f"{doing}: the CUDA driver has no memory left")
         if status != 0:

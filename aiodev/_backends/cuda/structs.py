@@ -14,7 +14,7 @@ from aiodev._backends.executor.structs import Lock, Semaphore
 
 #: Why a queue's oldest record is held (``held``).
 HELD_NOT, HELD_GATE, HELD_WAIT, HELD_DEVICE = range(4)
-#: Whether the staging thread carries out a queue's next operation, and touches its memory (``busy``).
+#: Whether another thread carries out a queue's next operation, and touches its memory (``busy``).
 BUSY_NOT, BUSY, BUSY_COPYING = range(3)
 #: How deep a poller sleeps (``sleep``).
 AWAKE, SLEEP_SHORT, SLEEP_DEEP = range(3)
@@ -24,8 +24,14 @@ BY_POLL, BY_CALLBACK, BY_EVENT = range(3)
 
 MAXIMUM_DEVICES: Final = 64
 PARAMETERS_BYTES: Final = 4608  #: of a queue's parameter buffer
+BLOCKS_DEEP: Final = 8  #: how many blocks of a command buffer may be within each other
 
-OP_LAUNCH, OP_COPY, OP_FILL, OP_WAIT, OP_GATE, OP_STAMP, OP_EVENT, OP_NATIVE = range(1, 9)
+OP_LAUNCH, OP_COPY, OP_FILL, OP_WAIT, OP_GATE, OP_STAMP, OP_EVENT, OP_NATIVE, OP_EXECUTE = range(1, 10)
+#: Commands of buffers alone: the beginning of a block that runs as a condition says, and its end.
+OP_BLOCK, OP_END = 10, 11
+
+#: Bit of a patch's address: it is within the arguments of a command, on the host.
+ARGUMENT: Final = 1 << 62
 
 NOT_READY: Final = 600  #: CUDA_ERROR_NOT_READY
 CAPTURED: Final = 900  #: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
@@ -69,6 +75,40 @@ class Grid(Struct):
     high: int
 
 
+class Step(Struct):
+    """A command of a command buffer; behind its arguments are those that its node has, and the next one."""
+
+    operation: int  #: ``OP_LAUNCH``, ``OP_COPY``, ``OP_FILL``, ``OP_NATIVE``, ``OP_BLOCK`` or ``OP_END``
+    entry: int  #: of a launch; of a fill, bytes of the pattern; of a block, CUgraphConditionalNodeType; of an end, the block
+    size: int  #: indices, bytes, or how often the pattern is written
+    site: int  #: where it was captured
+    nbytes: int  #: of the arguments, a multiple of 8
+    node: int  #: of a launch, the CUgraphNode; of a block, its CUgraphConditionalHandle
+    parameters: Parameters = embedded(Parameters)  #: whose arguments are those of any command
+
+
+class Buffer(Struct):
+    """Commands that are executed together, more than once: a CUDA graph from the second time on."""
+
+    count: int
+    first: Step
+    seen: int  #: ``patched`` of its device when the nodes were given the arguments
+    fallible: int  #: 1 if a kernel among them can fail
+    runs: int  #: how often it was executed
+    refused: int  #: the driver's status when the commands could not be captured; then they are submitted each time
+    graph: int  #: CUgraph, whose nodes the steps have
+    executable: int  #: CUgraphExec
+    record: int  #: address of the fault record that its kernels look at
+    extra: Cell[int] = words(5)  #: cuLaunchKernel's ``extra``
+    parameter_bytes: Cell[int]
+    grid: Grid = embedded(Grid)
+    node_parameters: Cell[int] = words(9)  #: CUDA_KERNEL_NODE_PARAMS
+    outcome: Cell[int] = words(3)  #: CUgraphExecUpdateResultInfo
+    blocks: int  #: how many there are: then a graph is made from the first time on, and anew where any argument has changed
+    condition: Cell[int] = words(4)  #: parameters of the kernel that sets the condition of a block
+    block_parameters: Cell[int] = words(32)  #: CUgraphNodeParams
+
+
 class FaultRecord(Struct, alignment=32):
     """A queue's fault record on the device."""
 
@@ -79,9 +119,9 @@ class FaultRecord(Struct, alignment=32):
 class Record(Struct):
     """An operation that was not handed on.
 
-    =============  ========================  =========  ========================  ===================
+    ============== ========================  =========  ========================  ===================
     operation      a                         b          c                         arguments
-    =============  ========================  =========  ========================  ===================
+    ============== ========================  =========  ========================  ===================
     ``OP_LAUNCH``  entry                     size       where it was submitted    the kernel's
     ``OP_COPY``    destination               source     bytes
     ``OP_FILL``    destination               count      bytes of the pattern      the pattern
@@ -90,7 +130,8 @@ class Record(Struct):
     ``OP_STAMP``   address of the time
     ``OP_EVENT``   CUevent
     ``OP_NATIVE``                                                                 the calls
-    =============  ========================  =========  ========================  ===================
+    ``OP_EXECUTE`` command buffer                                                 patches
+    ============== ========================  =========  ========================  ===================
     """
 
     next: Record | None
@@ -125,19 +166,32 @@ class Driver(Struct):
     cuThreadExchangeStreamCaptureMode: int
     cuStreamIsCapturing: int
     cuEventQuery: int
+    cuStreamBeginCapture: int
+    cuStreamEndCapture: int
+    cuStreamGetCaptureInfo: int
+    cuGraphInstantiateWithFlags: int
+    cuGraphExecKernelNodeSetParams: int
+    cuGraphExecUpdate: int
+    cuGraphLaunch: int
+    cuGraphDestroy: int
+    cuGraphExecDestroy: int
+    cuStreamUpdateCaptureDependencies: int
+    cuGraphConditionalHandleCreate: int  #: this and the following are 0 where the driver has no conditional nodes
+    cuGraphAddNode: int
+    cuStreamBeginCaptureToGraph: int
 
 
 class Item(Struct):
     """A word that a foreign function is given, or its address (:mod:`aiodev._core.streams.native_calls`)."""
 
-    kind: int  #: what ``content`` is: the word, the address of the word, or nothing: the queue's stream is meant
+    kind: int  #: what ``content`` is, in the low 8 bits; above them what is added to it from one time to the next
     content: int
 
 
 class ForeignCall(Struct):
     """A call of a foreign function; the next one follows its arguments."""
 
-    count: int  #: arguments
+    count: int  #: arguments; above 32 bits how often it is made
     function: Item = embedded(Item)
     arguments: Item = embedded(Item, 0)
 
@@ -145,7 +199,9 @@ class ForeignCall(Struct):
 class ForeignCalls(Struct):
     """Calls of foreign functions, one after the other."""
 
-    lock: Lock | None  #: held meanwhile
+    lock: Lock | None  #: the first of the locks of which one is held meanwhile
+    places: int  #: how many there are
+    waits: int  #: 1 if the calls may wait for the device
     count: int
     calls: ForeignCall = embedded(ForeignCall, 0)  #: the first one
 
@@ -164,6 +220,13 @@ class EventWaiter(Struct, alignment=64):
     event: int  #: CUevent
     device: Device
     semaphore: Semaphore = embedded(Semaphore, line=True)
+
+
+class Caller(Struct):
+    """A thread that makes calls which may wait for the device."""
+
+    device: Device
+    event: int  #: CUevent
 
 
 class Device(Struct, alignment=64):
@@ -197,7 +260,15 @@ class Device(Struct, alignment=64):
     ring_lock: Lock = embedded(Lock)
     ring_next: int  #: which slot is tried next
     ring_users: RingUser  #: the first slot's
-    driver: Driver = embedded(Driver, line=7)
+    call_head: Cell[Queue | None]  #: first queue with calls for the threads that make them; under ``call_lock``
+    call_lock: Lock = embedded(Lock)
+    call_semaphore: Semaphore = embedded(Semaphore, line=7)  #: what those threads sleep on
+    capture_stream: int  #: CUstream on which command buffers are captured, under ``capture_lock``
+    capture_lock: Lock = embedded(Lock)
+    patched: Atomic[int]  #: how often an argument of a command has changed
+    set_condition: int  #: CUfunction that sets the condition of a block; 0 where graphs have no blocks
+    block_streams: Cell[int] = words(BLOCKS_DEEP)  #: CUstreams on which blocks are captured, under ``capture_lock``
+    driver: Driver = embedded(Driver, line=8)
 
 
 class Queue(structs.Queue):
@@ -236,5 +307,9 @@ class Queue(structs.Queue):
     followed: Atomic[int]  #: 1 if a queue, perhaps of another device, is held until we get on
     window: int  #: how many operations may be in the driver's hands
     has_event_waiter: Atomic[int]  #: 1 while a thread waits in the driver for what was handed on
+    call_next: Cell[Queue | None]  #: next queue with calls that may wait
+    call_block: ForeignCalls  #: they, in memory of their own
+    executing: int  #: the last execution of a command buffer that can fail
+    executing_buffer: Buffer  #: and that
 
     launches: Launch = embedded(Launch, WINDOW)  #: launches in flight that can fail, by value % WINDOW

@@ -47,6 +47,18 @@ LOCK_TRIES: Final = 200
 #: smaller: more is polled.
 EVENT_WAITERS: Final = 8
 
+# Command buffers
+
+#: Most commands of a buffer that are submitted one by one the first time. Larger: a longer first execution, with other queues'
+#: waiting; smaller: longer buffers load their kernels' code while they are captured.
+WARMED: Final = 512
+
+# Calls
+
+#: Threads of a device that make calls which may wait for it (:meth:`aiodev.Stream.call_native`). Larger: more threads; smaller:
+#: one such call more often waits for another.
+CALLERS: Final = 2
+
 # Copies
 
 #: Small copies from ordinary memory that are under way at once. Larger: more page-locked memory, ``RING_BYTES`` for each;

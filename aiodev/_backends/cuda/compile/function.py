@@ -52,7 +52,8 @@ class _Copier:
             return function
         namespace = {**function.__globals__, **changed}
         copied = types.FunctionType(function.__code__, namespace, function.__name__, function.__defaults__, cells)
-        copied.__module__, copied.__qualname__ = function.__module__, function.__qualname__
+        copied.__qualname__ = function.__qualname__
+        copied.__module__ = None  # type: ignore[assignment]  # else numba imports it by its name
         copied.__kwdefaults__, copied.__doc__ = function.__kwdefaults__, function.__doc__
         return copied
 

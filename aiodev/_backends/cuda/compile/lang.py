@@ -19,7 +19,7 @@ from numba.cuda.extending import intrinsic, overload, register_jitable
 
 from aiodev import lang
 from aiodev._backends.cpu.compile.math.complex import make_absolutes, make_functions
-from aiodev._backends.cuda.compile import sort, sums, thread_block, ufuncs
+from aiodev._backends.cuda.compile import products, sort, sums, thread_block, ufuncs
 from aiodev._backends.cuda.compile.arrays import make_array
 from aiodev._backends.cuda.compile.stored import SINGLES, is_float
 from aiodev.lang import elementary
@@ -164,6 +164,7 @@ def install() -> None:
     ufuncs.install()
     thread_block.install()
     sort.install()
+    products.install()
     sums.install()
     for function, code in ((lang.atomic_add, _add), (lang.atomic_min, _min), (lang.atomic_max, _max)):
         overload(function)(_update_overload(code))

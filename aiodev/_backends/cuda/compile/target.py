@@ -117,10 +117,10 @@ def _lower_located(lower: Any, inst: Any) -> None:
 
 def _get_own_callable(inlining: Any, state: Any, expression: Any) -> Any:
     """What a call may be replaced by, without the overloads of other targets."""
-    found = _get_callable(inlining, state, expression)
-    if found is None or found[0] is None:
-        return found
-    templates, *rest = found
+    callee = _get_callable(inlining, state, expression)
+    if callee is None or callee[0] is None:
+        return callee
+    templates, *rest = callee
     return ([own for own in templates if getattr(own, "metadata", {}).get("target") != "cpu"], *rest)
 
 

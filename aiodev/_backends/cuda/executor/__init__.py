@@ -24,23 +24,27 @@ hands operations to the driver as early as they may go, usually in the call that
 6.  Nobody waits for the device with the GIL: a submission that may block in the driver (``may_block``), or that does not get
     the queue's lock, lets go of it first, and takes it again when it holds no lock. A driver may hold up all calls of a
     context while one is blocked, so while one of ours may be (``waiters``), every submission does so.
-7.  Operations are withdrawn under the queue's lock, if they were not handed on and the staging thread does not carry them out.
+7.  Operations are withdrawn under the queue's lock, if they were not handed on and no thread carries them out already.
 8.  Once ``lost`` is set every operation of the device completes as failed, those in flight and those to come. The device is
     asked to complete nothing any more: it might do so with an operation that it refused.
 """
 
 from aiodev._backends.cuda.executor.event_waiters import run_event_waiter
+from aiodev._backends.cuda.executor.foreign_calls import run_caller
 from aiodev._backends.cuda.executor.poller import announce, arm, run_poller, spin, stamp_now, stop
 from aiodev._backends.cuda.executor.staging import run_stager
 from aiodev._backends.cuda.executor.submission import (
     call_native,
     copy,
     count_waiters,
+    destroy_buffer,
+    execute,
     fill,
     foreign_wait,
     gate,
     launch,
     open_gate,
+    record_context,
     recycle,
     stamp,
     wait,
@@ -54,6 +58,7 @@ from aiodev._backends.executor.wait_nodes import next_fired, rearm_waker
 __all__ = [
     "announce",
     "arm",
+    "run_caller",
     "run_event_waiter",
     "run_poller",
     "run_stager",
@@ -61,6 +66,8 @@ __all__ = [
     "copy",
     "count_waiters",
     "create_gate",
+    "destroy_buffer",
+    "execute",
     "fill",
     "foreign_wait",
     "forgive",
@@ -69,6 +76,7 @@ __all__ = [
     "next_fired",
     "open_gate",
     "rearm_waker",
+    "record_context",
     "recycle",
     "spin",
     "stamp",

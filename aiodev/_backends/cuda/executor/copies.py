@@ -96,11 +96,8 @@ def copy(queue: Queue, device: Device, value: int, dst: int, src: int, nbytes: i
 
 
 @inner
-def fill(queue: Queue, device: Device, value: int, dst: int, count: int, pattern: int, nbytes: int) -> bool:
+def write_pattern(device: Device, stream: int, dst: int, count: int, pattern: int, nbytes: int) -> int:
     """Write a pattern; what is wider than the driver's 4 bytes goes column by column, and is copied on where it is long."""
-    if count <= 0:
-        return pass_on(queue, device, value)
-    stream = queue.stream
     low = get(pattern)
     status = 0
     if nbytes == 1:
@@ -123,6 +120,15 @@ def fill(queue: Queue, device: Device, value: int, dst: int, count: int, pattern
                 part = min(written, count - written)
                 status = call(device.driver.cuMemcpyAsync, dst + written * nbytes, dst, part * nbytes, stream)
                 written += part
+    return status
+
+
+@inner
+def fill(queue: Queue, device: Device, value: int, dst: int, count: int, pattern: int, nbytes: int) -> bool:
+    """Write a pattern, so often."""
+    if count <= 0:
+        return pass_on(queue, device, value)
+    status = write_pattern(device, queue.stream, dst, count, pattern, nbytes)
     if status != 0:
         driver_failed(queue, device, value, status)
     return write_completion(queue, device, value, False)

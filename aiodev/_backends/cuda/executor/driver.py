@@ -29,11 +29,21 @@ def word_here(builder: ir.IRBuilder) -> Any:
 
 
 @inner
-def allow_captures(device: Device) -> None:
-    """Let other threads capture graphs meanwhile: asking after a stream on this one would invalidate them otherwise."""
+def exchange_mode(device: Device, wanted: int) -> int:
+    """Change what other threads' captures may keep this one from doing; gives how it was."""
     mode: Cell[int] = Cell(word_here())
-    mode.value = RELAXED
+    mode.value = wanted
     call(device.driver.cuThreadExchangeStreamCaptureMode, mode)
+    return mode.value & 0xFFFFFFFF
+
+
+@inner
+def allow_captures(device: Device) -> int:
+    """Let other threads capture graphs meanwhile: asking after a stream, or allocating, would invalidate them otherwise.
+
+    Gives the mode of before.
+    """
+    return exchange_mode(device, RELAXED)
 
 
 @inner

@@ -6,21 +6,25 @@ To make one loads (at the very first time: compiles) the native code, which bloc
 from __future__ import annotations
 
 import ctypes
+import struct
 import threading
 import time
+import weakref
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from aiodev._backends.cuda import executor as native, structs, tuning
 from aiodev._backends.cuda.code_cache import native_key
 from aiodev._backends.cuda.driver import Driver, DriverError
+from aiodev._backends.cuda.executor import conditions
+from aiodev._backends.cuda.executor.steps import Steps
 from aiodev._backends.cuda.memory import DeviceMemory
-from aiodev._backends.cuda.structs import Device, EventWaiter, FaultRecord, Parameters, Queue, RingUser
+from aiodev._backends.cuda.structs import Buffer, Caller, Device, EventWaiter, FaultRecord, Parameters, Queue, RingUser
 from aiodev._backends.executor import native_code
 from aiodev._backends.executor.arena import arena, words_at
-from aiodev._backends.executor.fields import offset_of, sizeof
+from aiodev._backends.executor.fields import LINE, WORD, offset_of, sizeof
 from aiodev._backends.executor.native_code import COMPILED
 from aiodev._backends.executor.structs import (
     FAULT_SLOTS,
@@ -34,8 +38,10 @@ from aiodev._backends.executor.structs import (
     NEVER,
     Waker,
 )
-from aiodev._core.backend.interface import COUNTER_WORDS, Executor, Fault
+from aiodev._core.at_fork import in_child
+from aiodev._core.backend.interface import COUNTER_WORDS, Command, Executor, Fault
 from aiodev._core.errors import CaptureError, DeviceError, DeviceLostError
+from aiodev._core.streams.native_calls import may_wait
 
 __all__ = ["CUDAExecutor"]
 
@@ -46,7 +52,14 @@ _LAST_OF_CAPTURES = 908  # CUDA_ERROR_CAPTURED_EVENT and what else captures refu
 _RECORDS_CONTEXTS = 12050  # the driver that has cuCtxRecordEvent
 _PARAMETERS_ARE_AT, _PARAMETER_BYTES_ARE_AT, _END = 1, 2, 0  # CU_LAUNCH_PARAM_BUFFER_POINTER, …_BUFFER_SIZE, …_END
 _LEGACY = 1
+_MEMORY_TYPE, _ORDINAL, _HOST = 2, 9, 1  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE, …_DEVICE_ORDINAL; CU_MEMORYTYPE_HOST
+_OPERATIONS = {"launch": structs.OP_LAUNCH, "copy": structs.OP_COPY, "fill": structs.OP_FILL, "native": structs.OP_NATIVE}
+#: Functions that not every driver has which will do, and the version whose prototypes of them are called.
+_OF_BLOCKS = {"cuGraphConditionalHandleCreate": 12030, "cuGraphAddNode": 12020, "cuStreamBeginCaptureToGraph": 12030}
+_HAS_BLOCKS = 12040  # the driver that has conditional nodes, within each other too
+_PAIR = struct.Struct("<2q")
 _PAGE = 1 << 20
+_executors: weakref.WeakSet[CUDAExecutor] = weakref.WeakSet()
 _libc = ctypes.CDLL(None)
 
 
@@ -84,25 +97,31 @@ class _Device:
             staging = self.memory.allocate_pinned(tuning.STAGE_SLOTS * tuning.STAGE_BYTES)
             ring = self.memory.allocate_pinned(tuning.RING_SLOTS * tuning.RING_BYTES)
             follow = driver.number("cuEventCreate", _UNTIMED_EVENT, doing=doing)
+            capturing = self._make_capture_stream()
+            has_blocks = driver.version >= _HAS_BLOCKS and all(driver.has(*one) for one in _OF_BLOCKS.items())
+            setting = conditions.load(driver, doing) if has_blocks else 0
             events = [driver.number("cuEventCreate", _BLOCKING_EVENT, doing=doing) for _ in range(tuning.STAGE_SLOTS)]
         device = self.native
         device.context, device.index = self.context, index
         device.spin, device.wait_by = executor.spin_ns, executor.wait_by
-        device.stage_buffers, device.ring, device.follow_event = staging, ring, follow
+        device.stage_buffers, device.ring, device.follow_event, device.capture_stream = staging, ring, follow, capturing
+        device.set_condition = setting
         device.ring_users = RingUser(arena.allocate(sizeof(RingUser) * tuning.RING_SLOTS))
         device.announce = executor.code.address(native.announce)
         device.stamp = executor.code.address(native.stamp_now)
         for i, event in enumerate(events):
             device.stage_events[i].value = event
         for name in structs.Driver.fields:
-            setattr(device.driver, name, driver.address(name))
-        for semaphore in (device.semaphore, device.stage_semaphore):
+            if name not in _OF_BLOCKS or driver.has(name, _OF_BLOCKS[name]):
+                setattr(device.driver, name, driver.address(name))
+        for semaphore in (device.semaphore, device.stage_semaphore, device.call_semaphore):
             _libc.sem_init(ctypes.c_void_p(semaphore.address), 0, 0)
 
     def start(self) -> None:
         """Start the threads."""
         address = self.native.address
         lives: list[tuple[str, Any, int]] = [("poll", native.run_poller, address), ("stage", native.run_stager, address)]
+        lives += [("call", native.run_caller, caller) for caller in self._make_callers()]
         if self.native.wait_by == structs.BY_EVENT:
             lives += [("event", native.run_event_waiter, waiter) for waiter in self._make_event_waiters()]
         for name, life, address in lives:
@@ -120,6 +139,15 @@ class _Device:
         finally:
             self._count_waiters(self.native.address, -1)
 
+    def _make_callers(self) -> list[int]:
+        first = Caller(arena.allocate(tuning.CALLERS * sizeof(Caller)))
+        made = [first[index] for index in range(tuning.CALLERS)]
+        with self.driver.bound(self.context):
+            for caller in made:
+                caller.event = self.driver.number("cuEventCreate", _BLOCKING_EVENT, doing=f"starting cuda:{self.index}")
+                caller.device = self.native
+        return [caller.address for caller in made]
+
     def _make_event_waiters(self) -> list[int]:
         first = EventWaiter(arena.allocate(tuning.EVENT_WAITERS * sizeof(EventWaiter)))
         made = [first[index] for index in range(tuning.EVENT_WAITERS)]
@@ -132,6 +160,19 @@ class _Device:
         self.native.event_waiters = first
         return [waiter.address for waiter in made]
 
+    def make_block_streams(self, depth: int) -> None:
+        """Make the CUstreams that blocks are captured on, as many as are within each other."""
+        streams = self.native.block_streams
+        for place in range(depth):
+            if not streams[place].value:
+                with self.waiting(), self.driver.bound(self.context):
+                    streams[place].value = self._make_capture_stream()
+
+    def _make_capture_stream(self) -> int:
+        """A CUstream that nothing but captures goes to. Needs the context."""
+        doing = f"making a stream of cuda:{self.index} for captures"
+        return self.driver.number("cuStreamCreateWithPriority", _NON_BLOCKING, self.priorities[1], doing=doing)
+
     def queue_memory(self) -> int:
         """Page-locked memory for a queue."""
         nbytes = sizeof(Queue)
@@ -142,14 +183,12 @@ class _Device:
         ctypes.memset(address, 0, nbytes)
         return address
 
-    def fault_record(self, queue: int, stream: int) -> int:
-        """A fault record on the device for ``queue``. Needs the context."""
+    def fault_record(self) -> int:
+        """A fault record on the device, which is to be cleared. Needs the context."""
         if not self._records:
             block = FaultRecord(self.memory.allocate(1024 * sizeof(FaultRecord)))
             self._records.extend(block[i].address for i in range(1024))
-        record = self._records.popleft()
-        self.clear_record(record, queue, stream)
-        return record
+        return self._records.popleft()
 
     def clear_record(self, record: int, queue: int, stream: int) -> None:
         """Make a fault record new. Needs the context."""
@@ -196,7 +235,9 @@ class CUDAExecutor(Executor):
     """
 
     #: The hot methods, and some others, are the compiled functions themselves, which an instance has.
-    launch = copy = wait = stamp = spin = arm = forgive = open_gate = withdraw = call_native = foreign_wait = COMPILED
+    launch = copy = execute = call_native = wait = stamp = spin = arm = forgive = withdraw = foreign_wait = COMPILED
+    create_gate = gate = open_gate = COMPILED
+    has_buffers = True
 
     def __init__(self, driver: Driver, device_count: int, spin_ns: int, wait_by: int = structs.BY_POLL) -> None:
         self.code = native_code.load(native.__name__, native_key())
@@ -205,26 +246,32 @@ class CUDAExecutor(Executor):
         self._lock = threading.Lock()
         self._errors: dict[tuple[int, int], BaseException] = {}
         self._pool_of: dict[int, deque[int]] = {}
-        self._stopped = False
+        #: Of each command buffer its device, and the memory of its commands.
+        self._buffers: dict[int, tuple[_Device, Any]] = {}
+        self._stopped = self._is_parents = False
+        _executors.add(self)
         code = self.code
         self.launch = code.function(native.launch)
         self.copy = code.function(native.copy)
         self.wait = code.function(native.wait)
         self.stamp = code.function(native.stamp)
         self.call_native = code.function(native.call_native)
+        self.execute = code.function(native.execute)
         self.spin = code.function(native.spin)
         self.arm = code.function(native.arm)
         self.forgive = code.function(native.forgive)
         self.open_gate = code.function(native.open_gate)
+        self._record_context = code.function(native.record_context)
         self.withdraw = code.function(native.withdraw)
         self.foreign_wait = code.function(native.foreign_wait)
         self._wait_event = code.function(native.wait_event)
         self._fill = code.function(native.fill)
-        self._gate = code.function(native.gate)
-        self._create_gate = code.function(native.create_gate)
+        self.gate = code.function(native.gate)
+        self.create_gate = code.function(native.create_gate)
         self._rearm_waker = code.function(native.rearm_waker)
         self._next_fired = code.function(native.next_fired)
         self.devices = [_Device(self, index) for index in range(device_count)]
+        self.has_branches = all(device.native.set_condition for device in self.devices)
         for device, following in zip(self.devices, self.devices[1:] + self.devices[:1], strict=True):
             device.native.next = following.native
         for device in self.devices:
@@ -267,14 +314,15 @@ class CUDAExecutor(Executor):
         """A queue on another library's CUstream."""
         device = self.devices[index]
         doing = f"taking another library's stream for one of cuda:{index}"
-        with self._lock, device.waiting(), self.driver.bound(device.context):
+        with device.waiting(), self.driver.bound(device.context):
             self._refuse_captured(stream, doing)
             context = ctypes.c_void_p()
             self.driver.call("cuStreamGetCtx", stream, ctypes.byref(context), doing=doing)
             if context.value != device.context:
                 raise ValueError(f"{doing}: it is of another device, or of a context that is not the device's primary one")
-            queue = device.adopted.popleft() if device.adopted else 0
-            if queue:
+            with self._lock:
+                queue = device.adopted.popleft() if device.adopted else 0
+            if queue:  # nobody else waits for us, if the stream has no room
                 view = Queue(queue)
                 view.stream = stream
                 device.clear_record(view.record, queue, stream)
@@ -290,10 +338,12 @@ class CUDAExecutor(Executor):
 
     def _make_queue(self, device: _Device, priority: int = 0, reserved: bool = False, stream: int = 0) -> int:
         foreign = stream != 0
-        with self._lock, device.waiting(), self.driver.bound(device.context):
-            address = device.queue_memory()
-            stream = stream or device.stream(priority, reserved)
-            record = device.fault_record(address, stream)
+        with device.waiting(), self.driver.bound(device.context):
+            with self._lock:
+                address = device.queue_memory()
+                stream = stream or device.stream(priority, reserved)
+                record = device.fault_record()
+            device.clear_record(record, address, stream)
         queue = Queue(address)
         queue.target.value = queue.forgiven.value = queue.withdrawn.value = NEVER
         queue.device, queue.stream, queue.record, queue.foreign = device.native, stream, record, foreign
@@ -325,11 +375,6 @@ class CUDAExecutor(Executor):
         """Write a pattern ``count`` times."""
         return self._fill(queue, dst, count, pattern * (16 // len(pattern)), len(pattern))
 
-    def gate(self, queue: int) -> tuple[int, int]:
-        """Append a shut gate."""
-        gate = self._create_gate()
-        return self._gate(queue, gate), gate
-
     def wait_foreign(self, queue: int, stream: int) -> int:
         """Hold ``queue`` until another library's stream has done what it was given so far.
 
@@ -346,7 +391,8 @@ class CUDAExecutor(Executor):
             event = self._event(device, doing)
             try:
                 if whole:
-                    self.driver.call("cuCtxRecordEvent", device.context, event, doing=doing)
+                    record = self.driver.address("cuCtxRecordEvent")
+                    self.driver.check(self._record_context(device.native.address, record, event), doing)
                 else:
                     self.driver.call("cuEventRecord", event, stream, doing=doing)
             except DriverError as error:
@@ -383,6 +429,84 @@ class CUDAExecutor(Executor):
     def _device(self, queue: int) -> _Device:
         native = Queue(queue).device
         return next(device for device in self.devices if device.native == native)
+
+    # Command buffers
+
+    def create_buffer(self, index: int, commands: Sequence[Command]) -> tuple[int, list[int]]:
+        """Steps of all commands, one behind the other; the CUDA graph is made of them when they are executed.
+
+        Raises:
+            NotImplementedError: there is a command that is not for the driver alone to carry out, or a branch that is no
+                block's; or, where there are no branches, one that is not to run when a kernel ahead of it has failed, or a
+                kernel is not loaded yet.
+        """
+        device, steps, fallible = self.devices[index], Steps(commands), False
+        has_blocks = any(command.kind == "branch" for command in commands)
+        if has_blocks and not self.has_branches:
+            raise NotImplementedError("the driver has no blocks in graphs")
+        for number, (kind, entry, size, arguments, site) in enumerate(commands):
+            if kind == "branch":
+                steps.branch(number, site)
+                continue
+            if kind == "launch":
+                code = structs.Entry(entry)
+                is_loaded = code.functions[index].value != 0
+                if not (is_loaded or has_blocks):
+                    raise NotImplementedError(f"{number} {kind}: the kernel is not loaded yet")
+                fallible = fallible or not is_loaded or code.fallible != 0
+            elif fallible and not has_blocks:
+                raise NotImplementedError(f"{number} {kind}: behind a kernel that can fail; the host looks at that first")
+            if kind == "copy":
+                self._check_copy(device, number, *_PAIR.unpack(arguments))
+            elif kind == "fill":
+                entry = len(arguments) - WORD
+                arguments = arguments[:WORD] + arguments[WORD:] * (16 // entry)
+            elif kind == "native" and may_wait(arguments):
+                raise NotImplementedError(f"{number} {kind}: calls that may wait for the device, in a thread of their own")
+            steps.add(_OPERATIONS[kind], entry, size, arguments, site, fallible and kind != "launch")
+        return self._lay_out(device, steps, fallible)
+
+    def _lay_out(self, device: _Device, steps: Steps, fallible: bool) -> tuple[int, list[int]]:
+        """A buffer of steps, and where the arguments of commands are."""
+        nbytes = len(steps.at(0))
+        memory = ctypes.create_string_buffer(sizeof(Buffer) + nbytes + LINE)
+        view = Buffer(-(-ctypes.addressof(memory) // LINE) * LINE)
+        first = view.address + sizeof(Buffer)
+        view.count, view.blocks, view.first, view.fallible = steps.count, steps.blocks, structs.Step(first), fallible
+        ctypes.memmove(first, steps.at(first), nbytes)
+        with self._lock:
+            device.make_block_streams(steps.depth)
+        self._buffers[view.address] = device, memory
+        return view.address, [(first + place) | structs.ARGUMENT for place in steps.places]
+
+    def _check_copy(self, device: _Device, number: int, *addresses: int) -> None:
+        """Raise for a copy that a graph cannot hold: of ordinary memory, or another device's."""
+        with self.driver.bound(device.context):
+            for address in addresses:
+                kind, ordinal = ctypes.c_uint(0), ctypes.c_int(0)
+                try:
+                    self.driver.call("cuPointerGetAttribute", ctypes.byref(kind), _MEMORY_TYPE, address, doing="finding memory")
+                    self.driver.call("cuPointerGetAttribute", ctypes.byref(ordinal), _ORDINAL, address, doing="finding memory")
+                except DriverError:
+                    kind.value = 0
+                if kind.value == 0:
+                    raise NotImplementedError(f"{number} copy: from or to ordinary memory of the host; pin it")
+                if kind.value > _HOST and ordinal.value != device.index:
+                    raise NotImplementedError(f"{number} copy: from or to another device")
+
+    def destroy_buffer(self, buffer: int) -> None:
+        """Let go of its memory, and of the graph."""
+        device, memory = self._buffers.pop(buffer)
+        if not self._is_parents:
+            self.code.function(native.destroy_buffer)(device.native.address, buffer)
+        del memory  # not before
+
+    def buffer_obstacle(self, buffer: int) -> str | None:
+        """What the driver said when it was to capture the commands."""
+        status = Buffer(buffer).refused & 0xFFFFFFFF
+        if status == 0:
+            return None
+        return str(self.driver.error(status, "capturing the commands of a graph"))
 
     # Wakers
 
@@ -435,6 +559,14 @@ class CUDAExecutor(Executor):
     def _forget_errors(self, queue: int, before: int) -> None:
         for key in [key for key in self._errors if key[0] == queue and key[1] < before]:
             del self._errors[key]
+
+
+def _forget_after_fork() -> None:
+    for executor in list(_executors):
+        executor._is_parents = True  # nobody is to call the driver here: its locks may be held, by threads that are not here
+
+
+in_child(_forget_after_fork)
 
 
 def _unexplained(entry: int, status: int, site: int, index: int) -> BaseException:

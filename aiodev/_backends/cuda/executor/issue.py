@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from aiodev._backends.cuda.executor.buffers import execute
 from aiodev._backends.cuda.executor.copies import copy, fill
 from aiodev._backends.cuda.executor.driver import call
-from aiodev._backends.cuda.executor.foreign_calls import call_functions
+from aiodev._backends.cuda.executor.foreign_calls import call_functions, leave_to_caller
+from aiodev._backends.cuda.executor.grids import lay_out
 from aiodev._backends.cuda.executor.progress import (
     complete,
     driver_failed,
@@ -22,11 +24,13 @@ from aiodev._backends.cuda.structs import (
     HELD_WAIT,
     OP_COPY,
     OP_EVENT,
+    OP_EXECUTE,
     OP_FILL,
     OP_GATE,
     OP_LAUNCH,
     OP_NATIVE,
     OP_WAIT,
+    Buffer,
     Device,
     Entry,
     ForeignCalls,
@@ -49,36 +53,6 @@ def hold(queue: Queue, reason: int) -> bool:
     """Leave the operation for later."""
     queue.held = reason
     return False
-
-
-@inner
-def lay_out(entry: Entry, shape: Cell[int], grid: Grid) -> None:
-    """Decide on the blocks and threads of a launch over ``shape``."""
-    ndim = entry.ndim
-    threads = entry.block
-    most = entry.grid
-    along = shape[ndim - 1].value
-    team = entry.team != 0
-    wide = 32
-    while wide < threads and wide < along:
-        wide *= 2
-    if ndim == 1 or team:
-        wide = threads
-    wide = min(wide, threads)
-    high = max(1, threads // wide) if ndim > 1 else 1
-    covered = 1 if team else wide
-    columns = min(most, (along + covered - 1) // covered)
-    rows = 1
-    planes = 1
-    if ndim > 1:
-        rows = min((shape[ndim - 2].value + high - 1) // high, max(1, most // columns), 65535)
-    if ndim > 2:
-        planes = min(shape.value, max(1, most // (columns * rows)), 65535)
-    grid.columns = columns
-    grid.rows = rows
-    grid.planes = planes
-    grid.wide = wide
-    grid.high = high
 
 
 @inner
@@ -234,6 +208,17 @@ def refuse(queue: Queue, operation: int, a: int, value: int, completed: int, fai
 
 
 @inner
+def call_foreign(queue: Queue, device: Device, value: int, block: ForeignCalls, nbytes: int) -> bool:
+    """Make the calls of a block; if they may wait, in a thread, when nothing is ahead of them."""
+    if block.waits != 0:
+        if queue.completed.load() != value - 1 or not leave_to_caller(queue, device, block, nbytes):
+            return hold(queue, HELD_DEVICE)
+        return True
+    call_functions(queue, value, block)
+    return write_completion(queue, device, value, False)
+
+
+@inner
 def issue(queue: Queue, window: int, operation: int, a: int, b: int, c: int, arguments: int, nbytes: int) -> bool:
     """Hand the next operation on, if ``window`` has room for it in the driver's hands; False when it waits, for ``held``."""
     device = queue.device
@@ -274,8 +259,9 @@ def issue(queue: Queue, window: int, operation: int, a: int, b: int, c: int, arg
     elif operation == OP_GATE:
         done = pass_gate(queue, device, value, Gate(a))
     elif operation == OP_NATIVE:
-        call_functions(queue, value, ForeignCalls(arguments))
-        done = write_completion(queue, device, value, False)
+        done = call_foreign(queue, device, value, ForeignCalls(arguments), nbytes)
+    elif operation == OP_EXECUTE:
+        done = execute(queue, device, value, Buffer(a), arguments, nbytes) or hold(queue, HELD_DEVICE)
     else:
         status = call(device.driver.cuLaunchHostFunc, queue.stream, device.stamp, a)
         if status != 0:

@@ -25,7 +25,7 @@ from aiodev._backends.cuda.structs import (
     Device,
     Queue,
 )
-from aiodev._backends.cuda.tuning import LONGEST_PAUSE, PAUSE_PART, SHORTEST_PAUSE, WATCHDOG
+from aiodev._backends.cuda.tuning import CALLERS, LONGEST_PAUSE, PAUSE_PART, SHORTEST_PAUSE, WATCHDOG
 from aiodev._backends.executor.compile import External, boolean, callback, exported, inner, int32, int64, void
 from aiodev._backends.executor.fields import Atomic
 from aiodev._backends.executor.intrinsics import now, pause, sem_post
@@ -153,12 +153,12 @@ def run_poller(device: Device) -> None:
 
 @inner
 def help_on(queue: Queue, device: Device) -> None:
-    """Do what the poller would do for a queue, unless somebody does."""
+    """Do what the poller would do for a queue, unless somebody does, or it may block: this thread may be a loop's."""
     due = queue.head.load() is not None or queue.last_shadow.load() > queue.completed.load()
     if due and try_lock(queue.lock):
         before = enter(device)
         progress(queue)
-        drain(queue, device, False)
+        drain(queue, device, True)
         leave(device, before)
         unlock(queue.lock)
         tell_followers(queue)
@@ -206,6 +206,8 @@ def stop(device: Device) -> None:
     device.sleep.exchange(AWAKE)
     sem_post(device.semaphore)
     sem_post(device.stage_semaphore)
+    for _ in range(CALLERS):
+        sem_post(device.call_semaphore)
     stop_event_waiters(device)
 
 

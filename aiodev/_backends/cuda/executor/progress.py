@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aiodev._backends.cuda.executor.driver import call, word_here
-from aiodev._backends.cuda.structs import AWAKE, BY_CALLBACK, HELD_DEVICE, Device, Queue
+from aiodev._backends.cuda.structs import AWAKE, BY_CALLBACK, HELD_DEVICE, Buffer, Device, Queue, Step
 from aiodev._backends.cuda.tuning import WINDOW
 from aiodev._backends.executor.compile import inner
 from aiodev._backends.executor.faults import open_fault
@@ -119,6 +119,15 @@ def driver_failed(queue: Queue, device: Device, value: int, status: int) -> None
 
 
 @inner
+def step_of(buffer: Buffer, number: int) -> Step:
+    """A command of a buffer, by its number."""
+    step = buffer.first
+    for _ in range(number):
+        step = Step(step.parameters.arguments.address + 2 * step.nbytes)
+    return step
+
+
+@inner
 def progress(queue: Queue) -> int:
     """Take over what the device has completed under the host's eyes; returns the number of completed operations."""
     completed = queue.completed.load()
@@ -128,12 +137,18 @@ def progress(queue: Queue) -> int:
     if reached <= completed:
         return completed
     status = queue.status.load()
-    if status != 0 and queue.dirty == 0 and queue.failed_value <= reached:
-        queue.dirty = 1
-        value = queue.failed_value
-        launch = queue.launches[value % WINDOW]
-        if queue.failed == 0:
-            open_fault(queue, value, KIND_KERNEL, status, launch.site, launch.entry, 0)
+    if status != 0 and queue.dirty == 0:
+        number = queue.failed_value
+        value = number if number > 0 else queue.executing
+        if value <= reached:
+            queue.dirty = 1
+            if queue.failed == 0:
+                if number > 0:
+                    launch = queue.launches[value % WINDOW]
+                    open_fault(queue, value, KIND_KERNEL, status, launch.site, launch.entry, 0)
+                else:
+                    step = step_of(queue.executing_buffer, -1 - number)
+                    open_fault(queue, value, KIND_KERNEL, status, step.site, step.entry, 0)
     complete(queue, reached)
     return reached
 

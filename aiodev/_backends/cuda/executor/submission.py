@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from aiodev._backends.cuda.executor.driver import call, enter, leave
+from aiodev._backends.cuda.executor.buffers import give_back, is_prepared
+from aiodev._backends.cuda.executor.driver import allow_captures, call, enter, exchange_mode, leave
 from aiodev._backends.cuda.executor.gil import lock_or_let_go, take_again
 from aiodev._backends.cuda.executor.issue import is_settled, issue
 from aiodev._backends.cuda.executor.progress import is_captured, lose, tell_followers, tell_poller, wake
@@ -11,6 +12,7 @@ from aiodev._backends.cuda.structs import (
     BUSY_NOT,
     OP_COPY,
     OP_EVENT,
+    OP_EXECUTE,
     OP_FILL,
     OP_GATE,
     OP_LAUNCH,
@@ -18,6 +20,7 @@ from aiodev._backends.cuda.structs import (
     OP_STAMP,
     OP_WAIT,
     SLEEP_DEEP,
+    Buffer,
     Device,
     Entry,
     Queue,
@@ -77,10 +80,13 @@ def drop_records(queue: Queue, device: Device) -> None:
 def may_block(queue: Queue, device: Device, operation: int, a: int) -> bool:
     """Whether handing an operation to the driver may take as long as work on the device does.
 
-    That is: calls of other libraries, a kernel's first launch, whatever goes to another library's stream, or to one that has so
-    much to do that its channel may be full; and everything while a call of ours that may take so long holds up all others.
+    That is: calls of other libraries, a kernel's first launch, a command buffer that is no graph yet, whatever goes to another
+    library's stream, or to one that has so much to do that its channel may be full; and everything while a call of ours that
+    may take so long holds up all others.
     """
     if operation == OP_NATIVE or operation == OP_LAUNCH and Entry(a).launched >> device.index & 1 == 0:
+        return True
+    if not is_prepared(operation, a):
         return True
     if queue.foreign != 0 or device.waiters.load() != 0:
         return True
@@ -88,10 +94,10 @@ def may_block(queue: Queue, device: Device, operation: int, a: int) -> bool:
 
 
 @inner
-def drain(queue: Queue, device: Device, with_gil: bool) -> int:
+def drain(queue: Queue, device: Device, at_once: bool) -> int:
     """Hand on what was kept, as far as it goes, at most a batch; how many. Needs the lock and the context.
 
-    With the GIL, only what does not block: the poller hands on the rest.
+    ``at_once``, with the GIL or on a loop's thread, only what does not block: the poller hands on the rest.
     """
     count = 0
     while count < BATCH and device.lost.load() == 0:
@@ -100,12 +106,14 @@ def drain(queue: Queue, device: Device, with_gil: bool) -> int:
             break
         blocks = may_block(queue, device, record.operation, record.a)
         if blocks:
-            if with_gil:
+            if at_once:
                 break
             device.waiters.fetch_add(1)
         operation, arguments = record.operation, record.arguments.address
+        mode = allow_captures(device) if blocks else 0
         done = issue(queue, queue.window, operation, record.a, record.b, record.c, arguments, record.nbytes)
         if blocks:
+            exchange_mode(device, mode)
             device.waiters.fetch_add(-1)
         if not done:
             break
@@ -133,10 +141,13 @@ def submit(queue: Queue, operation: int, a: int, b: int, c: int, arguments: int,
     value = queue.submitted.value + 1
     queue.submitted.store(value)
     done = False
-    if queue.head.value is None and device.lost.load() == 0:
+    if queue.head.value is None and device.lost.load() == 0 and (queue.foreign != 0 or is_prepared(operation, a)):
         before = enter(device)
         window = NEVER if queue.foreign != 0 else queue.window
+        mode = allow_captures(device) if blocks else 0
         done = issue(queue, window, operation, a, b, c, arguments, nbytes)
+        if blocks:
+            exchange_mode(device, mode)
         leave(device, before)
     if blocks:
         device.waiters.fetch_add(-1)
@@ -189,6 +200,10 @@ def gate(queue: Queue, gate: Gate) -> int:
 @exported(void(int64, boolean))
 def open_gate(gate: Gate, failed: bool) -> None:
     """Open a gate, once, and hand on what it held."""
+    if gate.waiter.value is None:  # it was not submitted
+        gate.state.store(GATE_FAILED if failed else GATE_OPEN)
+        release_gate(gate)
+        return
     queue = Queue(gate.waiter.value)
     gate.state.store_fence(GATE_FAILED if failed else GATE_OPEN)
     device = queue.device
@@ -215,6 +230,26 @@ def stamp(queue: Queue, cell: int) -> int:
 def call_native(queue: Queue, block: bytes) -> int:
     """Append calls of native functions; returns its value."""
     return submit(queue, OP_NATIVE, 0, 0, 0, bytes_address(block), bytes_length(block))
+
+
+@exported(int64(int64, int64, bytes_type))
+def execute(queue: Queue, buffer: int, patches: bytes) -> int:
+    """Append the execution of a command buffer; returns its value."""
+    return submit(queue, OP_EXECUTE, buffer, 0, 0, bytes_address(patches), bytes_length(patches))
+
+
+@exported(void(int64, int64), nogil=True)
+def destroy_buffer(device: Device, buffer: Buffer) -> None:
+    """Destroy the graphs of a buffer that nobody executes any more."""
+    if buffer.executable == 0:
+        return
+    device.waiters.fetch_add(1)
+    before = enter(device)
+    mode = allow_captures(device)
+    give_back(device, buffer)
+    exchange_mode(device, mode)
+    leave(device, before)
+    device.waiters.fetch_add(-1)
 
 
 @exported(int64(int64, int64))
@@ -256,6 +291,19 @@ def foreign_wait(stream: int, queue: Queue, value: int) -> bool:
 def count_waiters(device: Device, change: int) -> None:
     """Note that so many calls more are under way that may wait for the device."""
     device.waiters.fetch_add(change)
+
+
+@exported(int64(int64, int64, int64))
+def record_context(device: Device, function: int, event: int) -> int:
+    """Record an event of all that the device's context, which is current, was given; returns the driver's status.
+
+    The driver refuses while a stream of the context is captured, as ours is while graphs are made: so none is meanwhile.
+    """
+    saved = lock_or_let_go(device.capture_lock, False)
+    status = call(function, device.context, event)
+    unlock(device.capture_lock)
+    take_again(saved)
+    return status
 
 
 @exported(int64(int64, int64, int64, boolean))

@@ -1,0 +1,27 @@
+"""Products of small matrices on a GPU: for :func:`aiodev.lang.matmul` each thread computes its own, element by element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba.cuda import types
+from numba.cuda.core.errors import TypingError
+from numba.cuda.extending import overload
+from numba.cuda.np.numpy_support import as_dtype
+
+from aiodev import lang
+from aiodev._backends.cpu.compile.products import check_product, make_product_loop
+from aiodev._backends.cuda.compile.stored import is_stored
+
+__all__ = ["install"]
+
+
+def _choose_product(a: Any, b: Any, out: Any) -> Any:
+    check_product(types, TypingError, a, b, out)
+    return make_product_loop(np.float32 if is_stored(a.dtype) else as_dtype(a.dtype).type)
+
+
+def install() -> None:
+    """Tell numba-cuda of it."""
+    overload(lang.matmul)(_choose_product)
