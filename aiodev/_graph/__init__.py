@@ -26,9 +26,12 @@ ones, as it does operations. An executor that has no command buffers is given th
 5.  Replays of the graphs that share a pool never overlap: each is ordered after the last one, or refused.
 6.  What changes between replays (addresses of inputs and results, numbers, the words that generators draw from) is written by
     the device, in stream order, at the beginning of the replay that is to see it. So it never changes under one that runs.
+    Where it is in memory of the pool, no captured operation has had that memory: one ahead would overwrite it.
 7.  Every path from the beginning of a schedule to an operation, and from there to the end, is ordered by waits: a stream that
     was captured because it waited, and that nothing waits for, is refused.
 8.  A block whose condition is on the device is a part of one run: commands between two branches, on one stream. Memory that
     was there when it begins is not used anew within it, since the next round may read it.
 9.  What a replay draws is what the same calls would have drawn then: before each, words are taken from each generator.
+10. A round that hands on a row signals that when it has written it, on a queue of the replay's own, which the replay's stream
+    keeps until the replay is done. Readers only read: none holds up the device, and none outlives the array that it reads.
 """

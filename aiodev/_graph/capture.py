@@ -30,9 +30,18 @@ class _Draws(Mapping[Generator, Reserving]):
         self._recorder, self._outer = recorder, outer
 
     def __getitem__(self, generator: Generator) -> Reserving:
-        if generator.device is self._recorder.device:
-            return self._recorder.draws_of(generator)
-        return self._outer[generator]
+        draws: Reserving | None = self.get(generator)
+        if draws is None:
+            raise KeyError(generator)
+        return draws
+
+    def get(self, generator: Generator, default: Any = None) -> Any:
+        """As of any mapping; by itself, so that what is captured here has the place of the program's call."""
+        draws = self._recorder.draws_of(generator) if generator.device is self._recorder.device else None
+        return self._outer.get(generator, default) if draws is None else draws
+
+    def __contains__(self, generator: object) -> bool:
+        return isinstance(generator, Generator) and (generator.device is self._recorder.device or generator in self._outer)
 
     def __iter__(self) -> Iterator[Generator]:
         return iter(self._recorder.draws)
@@ -53,7 +62,8 @@ class capture:
     Args:
         stream: what is recorded; by default a new stream of the current device.
         pool: the memory for arrays that are made in the block; by default the graph gets one of its own. Graphs that share
-            one must not run at once: each is ordered after the others, or refused.
+            one must not run at once: each is ordered after the others, or refused. What one has made, the replay of another
+            may overwrite.
 
     Raises:
         CaptureError: in the block, by what cannot be captured. If it is caught there, the capture goes on without that. At its

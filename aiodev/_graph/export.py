@@ -31,7 +31,7 @@ def _rows(steps: Sequence[Step]) -> list[_Row]:
         lane = step.lane
         if isinstance(step, Run):
             for k, node in enumerate(step.nodes):
-                size = "" if node.kind == "branch" else f"{node.size:,}"
+                size = "" if node.kind in ("branch", "signal") else f"{node.size:,}"
                 rows.append(_Row(step.first + k, lane, node.name, size, node.site, ends.get(lane, ())))
                 ends[lane] = (len(rows) - 1,)
         elif isinstance(step, CallStep):

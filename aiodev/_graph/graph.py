@@ -2,115 +2,44 @@
 
 from __future__ import annotations
 
-import struct
+import os
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import numpy as np
-
-from aiodev._array.array import Array, allocate
-from aiodev._array.dtypes import DType, parse_dtype
-from aiodev._array.layout import extent
+from aiodev._array.array import Array
+from aiodev._array.dtypes import parse_dtype
 from aiodev._core import arguments, callsites
 from aiodev._core.at_fork import in_child
-from aiodev._core.backend.interface import FAULTS, Executor
 from aiodev._core.errors import BadForkError, CaptureError
+from aiodev._core.streams import trace
 from aiodev._core.streams.completion import Completion, several
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
-from aiodev._core.timeline import faults
-from aiodev._core.timeline.gate import Gate, opened_on_error
-from aiodev._core.timeline.timeline import Timeline
-from aiodev._core.waiting.watcher import watcher
+from aiodev._core.waiting.reactor import starting
+from aiodev._graph.access import span
+from aiodev._graph.block import Block
+from aiodev._graph.deserialize import Loaded, check_document, find_kernels
 from aiodev._graph.export import as_dot, as_table
-from aiodev._graph.recorder import Branch, Memory, Recorder
-from aiodev._graph.schedule import START, CallStep, Run, Step, make_schedule
-from aiodev._memory.allocator import DeviceBuffer
+from aiodev._graph.file import read_file, write_file
+from aiodev._graph.input import Input, Inputs, number_of
+from aiodev._graph.recorder import Branch, Memory, Node, Recorder, Round
+from aiodev._graph.resources import Recorded, Resources, end
+from aiodev._graph.rows import Rows, Signal
+from aiodev._graph.schedule import CallStep, Run, Step, make_schedule
+from aiodev._graph.serialize import Contents, build, describe
+from aiodev._graph.submitter import Submitter
 
 if TYPE_CHECKING:
     from aiodev._core.backend.device import Device
-    from aiodev._generator.recording import Recording as Draws
-    from aiodev._kernel.compile.service import PendingKernel
-    from aiodev._memory.buffer import Buffer
     from aiodev._memory.pool import MemoryPool
 
-__all__ = ["Graph", "Place", "span"]
+__all__ = ["Graph"]
 
-#: Where an address that moves is: its run, the command in it, the byte of the arguments, and how far behind which it is.
-Place = tuple["Run", int, int, int]
-
-_address = struct.Struct("<q")
-_pair = struct.Struct("<2q")
-_patch = struct.Struct("<q8s")
-_refilled = struct.Struct("<qQqQ")
-_WORD = 8
 callsites.register_library(__package__)
 _graphs: weakref.WeakSet[Graph] = weakref.WeakSet()
-
-
-@dataclass(slots=True)
-class Input:
-    """What :meth:`Graph.update` changes.
-
-    Attributes:
-        array: what is there now.
-        places: of the addresses that move with it.
-        is_number: it is a number in memory of the graph, whose content changes, not the address.
-        written: whether the graph writes to it.
-    """
-
-    array: Array
-    is_number: bool
-    places: list[Place] = field(default_factory=list)
-    written: bool = False
-
-
-class _Resources:
-    """What replays need, which may run longer than the graph lives."""
-
-    def __init__(self, recorder: Recorder, runs: list[Run], sites: list[int]) -> None:
-        self.memory, self.runs, self.call_sites = recorder.memory, runs, sites
-        kernels = {node.kernel for run in runs for node in run.nodes}  # whose code they keep
-        self.kept: list[object] = [*recorder.kept, *recorder.draws.values(), kernels]
-        self.held = recorder.held
-        self.made = [weakref.ref(buffer) for buffer in recorder.memory.made]
-        self.executor: Executor | None = None
-        self.begin = 0  # a command buffer without commands
-        self.replays = recorder.memory.replays
-
-    def make_buffer(self, run: Run, executor: Executor, index: int) -> int:
-        """The command buffer of a run, which is made when it is first needed."""
-        self.executor = executor
-        return run.make_buffer(executor, index, self.call_sites)
-
-    def make_begin(self, executor: Executor, index: int) -> int:
-        """A command buffer without commands, for patches."""
-        if not self.begin:
-            self.executor = executor
-            self.begin, _ = executor.create_buffer(index, ())
-        return self.begin
-
-    def let_go(self) -> None:
-        """Give native memory back, and all that was held: ahead of the pool, which then gives back what it has."""
-        if self.executor is not None:
-            for buffer in (self.begin, *(run.buffer for run in self.runs)):
-                if buffer:
-                    self.executor.destroy_buffer(buffer)
-        callsites.forget_nodes(self.call_sites)
-        self.kept.clear()
-        self.held.clear()
-
-
-def _end(resources: _Resources) -> None:
-    """The graph is gone: let go of what it needs once no replay runs."""
-    timeline, value = resources.replays.timeline, resources.replays.value
-    if timeline is None or timeline.lost is not None:
-        resources.let_go()
-    else:
-        watcher.hand_over(timeline, value, resources.let_go)
 
 
 class Graph:
@@ -144,16 +73,13 @@ class Graph:
         self.device = device
         self._memory: Memory | None = None
         self._recorder: Recorder | None = None
-        self._recorded: Recorder | None = None  # from the end of the block to when the graph is first looked at
-        self._resources: _Resources | None = None
+        self._recorded: Recorder | None = None  # from the end of the block until a schedule is made of it
+        self._sealing = threading.Lock()
+        self._resources: Resources | None = None
         self._is_parents = False
         self._steps: list[Step] = []
-        self._only: Run | None = None  # where there is no other step
-        self._inputs: dict[str, Input] = {}
-        # What each replay writes, by address, and as the executor has it: always all of it, since a replay may be withdrawn.
-        self._words: dict[int, bytes] = {}
-        self._patches = b""
-        self._lanes: list[list[Stream]] = []
+        self._inputs = Inputs()
+        self._last_rows: list[Rows] = []  # of the last replay, from the first one on
         self._stream_ids: list[int] = []
         _graphs.add(self)
 
@@ -208,25 +134,29 @@ class Graph:
             recorder.hold(value._buffer, False)
             recorder.inputs.add(value._buffer)
             return value
-        number = _number("input", name, value, None if dtype is None else parse_dtype(dtype))
-        array = allocate((), number.dtype, recorder.streams[0])
-        recorder.kept.append(array)
+        number = number_of("input", name, value, None if dtype is None else parse_dtype(dtype))
+        array = recorder.make_fresh((), number.dtype)
         self._inputs[name] = Input(array, True)
-        self._set_number(array, number)
-        self._pack_words()
+        self._inputs.set_number(array, number)
+        self._inputs.pack_words()
         return array
 
-    def while_(self, condition: Array) -> Block:
+    def while_(self, condition: Array, rows: Array | None = None) -> Block:
         """``with graph.while_(condition):`` what is submitted in the block runs again and again, while that is not zero.
 
         The condition is an array of one element, an integer or a truth value, which the device looks at before each round. The
         block is captured once. It must write the condition, and what it hands from one round to the next: arrays in place.
 
+        Args:
+            condition: the array.
+            rows: an array of which each round of the loop writes the next row, from the first one on; :meth:`rows` hands them
+                to the event loop while later rounds run. Rounds beyond its length hand on nothing.
+
         Raises:
-            CaptureError: the graph is not being captured, or its device has no loops; in the block: another stream, a wait, a
-                call of the host, a draw.
-            TypeError: the condition is no array of integers or truth values.
-            ValueError: it has another number of elements, or is an input that is replaced.
+            CaptureError: the graph is not being captured, or its device has no loops, or none that hand on rows; in the block:
+                another stream, a wait, a call of the host.
+            TypeError: the condition is no array of integers or truth values, or ``rows`` is no array.
+            ValueError: it has another number of elements, or is an input that is replaced; ``rows`` has no dimensions.
 
         Example:
             >>> import aiodev
@@ -246,7 +176,7 @@ class Graph:
             >>> asyncio.run(main())
             111
         """
-        return Block(self, "while", condition)
+        return Block(self._recorder, "while", condition, rows)
 
     def if_(self, condition: Array) -> Block:
         """``with graph.if_(condition):`` what is submitted in the block runs if ``condition`` is not zero; as :meth:`while_`.
@@ -268,7 +198,7 @@ class Graph:
             >>> asyncio.run(main())
             2.0
         """
-        return Block(self, "if", condition)
+        return Block(self._recorder, "if", condition, None)
 
     def _give_up(self) -> None:
         """The block that captures it has failed."""
@@ -278,50 +208,33 @@ class Graph:
         """The recording is whole."""
         self._recorded, self._recorder = self._recorder, None
 
-    def _instantiate(self, recorder: Recorder) -> _Resources:
+    def _instantiate(self, recorder: Recorder) -> Resources:
         """Make a schedule of the recording."""
         self._steps, nodes = make_schedule(recorder.items())
-        self._stream_ids = recorder.stream_ids
-        runs = [step for step in self._steps if isinstance(step, Run)]
         sites = [callsites.enter_node(node.site, number) for number, node in enumerate(nodes)]
-        resources = _Resources(recorder, runs, sites)
-        weakref.finalize(self, _end, resources).atexit = False
-        self._draws = [draws for draws in recorder.draws.values() if draws.count]
-        self._awaited = recorder.awaited
-        self._loading = list({node.kernel for node in nodes if node.kernel is not None and not node.kernel.ready})
-        if len(self._steps) == len(runs) == 1:
-            self._only = runs[0]
-        for one in self._inputs.values():
-            if not one.is_number:
-                one.places = self._find_places(*span(one.array), one.array._address)
-                one.written = resources.held.get(one.array._buffer, False)
-        self._sort_uses(resources)
+        resources = self._take(recorder, nodes, sites)
+        self._inputs.find(resources.held)
         return resources
 
-    def _find_places(self, first: int, last: int, base: int) -> list[Place]:
-        """Where addresses from ``first`` up to ``last`` are among the arguments, and how far behind ``base`` each is."""
-        return list(self._places_of(first, last, base))
+    def _take(self, recorded: Recorded, nodes: Sequence[Node], sites: list[int]) -> Resources:
+        """Take what the schedule's replays need."""
+        self._stream_ids = recorded.stream_ids
+        runs = [step for step in self._steps if isinstance(step, Run)]
+        resources = Resources(recorded, runs, sites)
+        weakref.finalize(self, end, resources).atexit = False
+        self._submitter = Submitter(self.device, self._steps, nodes, recorded, resources)
+        self._inputs.take(runs)
+        return resources
 
-    def _places_of(self, first: int, last: int, base: int) -> Iterator[Place]:
-        for step in self._steps:
-            if isinstance(step, Run):
-                for k, node in enumerate(step.nodes):
-                    for at in node.address_places():
-                        (address,) = _address.unpack_from(node.block, at)
-                        if first <= address < last or address == first:
-                            yield step, k, at, address - base
-
-    def _sort_uses(self, resources: _Resources) -> None:
-        """List what each replay notes, and in which memory."""
-        self._read = [buffer for buffer, writes in resources.held.items() if not writes]
-        self._written = [buffer for buffer, writes in resources.held.items() if writes]
-
-    def _sealed(self) -> _Resources:
-        recorder, self._recorded = self._recorded, None
-        if recorder is not None:
-            self._resources = self._instantiate(recorder)
+    def _sealed(self) -> Resources:
         if self._is_parents:
             raise BadForkError("the graph", "capture it here")
+        if self._recorded is not None:
+            with self._sealing:
+                recorder = self._recorded
+                if recorder is not None:
+                    self._resources = self._instantiate(recorder)
+                    self._recorded = None
         if self._resources is None:
             raise RuntimeError("the block that captures the graph was not left, or has failed")
         return self._resources
@@ -359,7 +272,7 @@ class Graph:
             >>> asyncio.run(main())
             ([2.0, 2.0], [10.0, 10.0])
         """
-        self._sealed()
+        resources = self._sealed()
         changes: list[tuple[Input, Any]] = []
         for name, value in values.items():
             known = self._inputs.get(name)
@@ -367,17 +280,17 @@ class Graph:
                 names = ", ".join(self._inputs) or "none"
                 raise TypeError(f"update: {name}: the graph has no input of that name; it has {names}")
             if known.is_number:
-                changes.append((known, _number("update", name, value, known.array.dtype)))
+                changes.append((known, number_of("update", name, value, known.array.dtype)))
             else:
                 self._check(name, known, value)
                 changes.append((known, value))
         for known, value in changes:  # all of them, or none
             if known.is_number:
-                self._set_number(known.array, value)
+                self._inputs.set_number(known.array, value)
             else:
-                self._move(known, value)
-        self._pack_words()
-        self._sort_uses(self._sealed())
+                self._inputs.move(known, value, resources)
+        self._inputs.pack_words()
+        resources.sort_uses()
 
     def _check(self, name: str, known: Input, value: Any) -> None:
         """Raise for what cannot take the place of an array."""
@@ -398,42 +311,6 @@ class Graph:
             if writes or (known.written and writes is not None):
                 raise ValueError(f"update: {name}: the graph uses that array otherwise, and writes to one of them")
 
-    def _set_number(self, array: Array, number: np.ndarray[Any, DType]) -> None:
-        data = number.tobytes()
-        for at in range(0, len(data), _WORD):
-            self._words[array._address + at] = data[at : at + _WORD].ljust(_WORD, b"\0")
-
-    def _pack_words(self) -> None:
-        self._patches = b"".join([_address.pack(address) + word for address, word in self._words.items()])
-
-    def _move(self, known: Input, array: Array) -> None:
-        """Have the graph use another array."""
-        held = self._sealed().held
-        before = known.array._buffer
-        known.array = array
-        if all(other.array._buffer is not before for other in self._inputs.values()) and not self._uses_otherwise(before):
-            held.pop(before, None)
-        held[array._buffer] = held.get(array._buffer, False) or known.written
-        self._rebind(known.places, array._address)
-
-    def _uses_otherwise(self, buffer: Buffer, places: Iterable[Place] = ()) -> bool:
-        """Whether the graph uses a buffer but by its inputs, and by ``places``; as far as that is known."""
-        if not isinstance(buffer, DeviceBuffer):
-            return True
-        known = {(id(run), k, at) for one in self._inputs.values() for run, k, at, _ in one.places}
-        known.update((id(run), k, at) for run, k, at, _ in places)
-        found = self._places_of(buffer.address, buffer.address + buffer.block.size, 0)
-        return any((id(run), k, at) not in known for run, k, at, _ in found)
-
-    def _rebind(self, places: Sequence[Place], address: int) -> None:
-        """Put another address where an array's is."""
-        for run, k, at, distance in places:
-            word = _address.pack(address + distance)
-            node = run.nodes[k]
-            node.block = node.block[:at] + word + node.block[at + _WORD :]
-            if run.buffer:
-                self._words[run.places[k] + at] = word
-
     # Replays
 
     def replay(self, stream: Stream | None = None) -> Completion[None]:
@@ -447,7 +324,8 @@ class Graph:
         a replay that has not begun.
 
         Raises:
-            RuntimeError: the block that captures it was not left, or has failed; or it still runs on another stream.
+            RuntimeError: the block that captures it was not left, or has failed; it still runs on another stream; or it has
+                blocks with what the device cannot run there.
             BadForkError: it is of the parent of this forked process.
             CaptureError: the stream is being captured.
             ValueError: the stream is on another device; or a generator has not so many words left.
@@ -466,22 +344,79 @@ class Graph:
         replays = resources.replays
         if replays.timeline is not timeline:
             replays.check(stream)
-        patches = self._patches
-        if self._draws:
-            patches = b"".join((patches, *map(_refill, self._draws)))
-        operations = timeline.operations
-        if self._loading or self._awaited:
-            first, value = self._submit_later(stream, patches)
-        elif self._only is not None and operations.has_buffers:
-            buffer = self._only.buffer or resources.make_buffer(self._only, operations, self.device.index)
-            first = value = operations.execute(timeline.queue, buffer, patches)
-        else:
-            first, value = self._submit(stream, patches)
-        replays.timeline, replays.value, replays.stream = timeline, value, timeline.label
-        self._note_uses(timeline, value)
-        return Completion(timeline, value) if first == value else several(timeline, first, value)
+        for followed in resources.followed:
+            followed.join_uses(timeline)
+        operations, submitter, buffer = timeline.operations, self._submitter, 0
+        signals: Sequence[Signal] = ()
+        if submitter.is_plain and operations.has_buffers:
+            only = submitter.only
+            assert only is not None
+            buffer = only.buffer or submitter.buffer_of(timeline, only)
+        try:
+            if buffer:
+                first = value = operations.execute(timeline.queue, buffer, self._inputs.patches)
+                if trace.active is not None:
+                    trace.active.note_replay(stream.stream_id, value)
+                    trace.active.note_nodes(resources.call_sites, submitter.notes)
+            else:
+                first, value, signals = submitter.submit(stream, self._inputs.patches)
+            resources.note_replay(timeline, value)
+        except BaseException as error:
+            if not isinstance(error, Exception):  # as Ctrl-C's, which arrives when it has been submitted, perhaps
+                resources.note_replay(timeline, timeline.submitted)
+            raise
+        done: Completion[None] = Completion(timeline, value) if first == value else several(timeline, first, value)
+        if signals:
+            written = ((node.rows, signal) for (_, _, node), signal in zip(submitter.rounds, signals, strict=True))
+            self._last_rows = [Rows(rows, signal, rows._buffer.contents(), done) for rows, signal in written]
+        return done
 
-    def _admit(self, stream: Stream) -> _Resources:
+    def rows(self, output: Array) -> Rows:
+        """The rows that the rounds of a loop write in the replay submitted last, each as soon as it is written.
+
+        ``output`` is the array that :meth:`while_` was given as ``rows``, or what has taken its place by :meth:`update`.
+        A row is a copy on the host: an array of NumPy's, or a number where ``output`` has one dimension. The device waits for
+        nobody: rows that nobody has read yet stay in ``output``, and none is left out. They end with the loop.
+
+        A round that fails raises at its row what ``await`` of the replay raises, and so does what fails behind the loop, after
+        the last row. Whoever stops reading, or is cancelled, leaves the replay running. Any number of readers may read.
+
+        Raises:
+            RuntimeError: the graph was not replayed; at a row: something that writes to ``output`` was submitted after the
+                replay, which was over before that row was read. Have the next replay write to another array then, by
+                :meth:`update`.
+            ValueError: no loop of the graph has written rows to ``output``.
+
+        Example:
+            >>> import aiodev
+            >>> @aiodev.kernel
+            ... def square_next(i, count, out, goes_on):
+            ...     out[count[0]] = count[0] ** 2
+            ...     count[0] += 1
+            ...     goes_on[0] = count[0] < 4
+            >>> async def main():
+            ...     count, out = aiodev.zeros(1, "int64", "cpu"), aiodev.zeros(10, "int64", "cpu")
+            ...     goes_on = aiodev.ones(1, "bool", "cpu")
+            ...     async with aiodev.capture() as graph:
+            ...         with graph.while_(goes_on, rows=out):
+            ...             square_next[1](count, out, goes_on)
+            ...     graph.replay()
+            ...     return [int(row) async for row in graph.rows(out)]
+            >>> asyncio.run(main())
+            [0, 1, 4, 9]
+        """
+        arguments.instance("rows", "output", output, Array, "an array")
+        self._sealed()
+        if not self._submitter.rounds:
+            raise ValueError("rows: no loop of the graph writes rows; give it the array: graph.while_(condition, rows=output)")
+        if not self._last_rows:
+            raise RuntimeError("rows: the graph was not replayed yet")
+        for rows in self._last_rows:
+            if rows.is_of(output):
+                return rows.anew()
+        raise ValueError("rows: the last replay has written its rows to another array than this one")
+
+    def _admit(self, stream: Stream) -> Resources:
         """What replays need; raises if there can be none on this stream."""
         resources = self._sealed()
         if stream.timeline.recording is not None:
@@ -490,119 +425,32 @@ class Graph:
             raise ValueError(f"replay: the graph is on {self.device}, {stream!r} is on {stream.device}")
         return resources
 
-    def _submit_later(self, stream: Stream, patches: bytes) -> tuple[int, int]:
-        """Submit behind what is not there yet: code that is being compiled, libraries that are being loaded."""
-        timeline = stream.timeline
-        self._awaited = [done for done in self._awaited if not done.query()]
-        for done in self._awaited:
-            stream.wait(done)
-        self._loading = [kernel for kernel in self._loading if not kernel.ready]
-        if not self._loading:
-            return self._submit(stream, patches)
-        gate = timeline.gate()
-        with opened_on_error(gate):
-            first, value = self._submit(stream, patches)
-        gate.guards = first
-        _open_when_done(gate, self._loading)
-        return (gate.value if gate.value == first - 1 else first), value
-
-    def _submit(self, stream: Stream, patches: bytes) -> tuple[int, int]:
-        """Submit all steps; gives the first and the last operation of the stream."""
-        lanes = [stream, *self._lanes_for(stream)]
-        timeline = stream.timeline
-        begin = start = timeline.submitted
-        if patches and (self._only is None or not timeline.operations.has_buffers):
-            start, patches = self._write(timeline, patches), b""  # before other streams, which wait for that
-        values: list[int] = []
-        for step in self._steps:
-            lane = lanes[step.lane].timeline
-            if isinstance(step, Run):
-                value = self._run(lane, step, patches)
-            elif isinstance(step, CallStep):
-                value = lanes[step.lane].call(step.call.function, *step.call.arguments).value
-            else:
-                other = lanes[step.other].timeline
-                point = start if step.step == START else values[step.step]
-                lane.join(other, point, other.clock_at(point))
-                value = lane.submitted
-            values.append(value)
-        return begin + 1, timeline.submitted
-
-    def _lanes_for(self, stream: Stream) -> list[Stream]:
-        """The streams, but for the first, of a replay on this one: idle ones, which have forgotten what failed there.
-
-        A replay that waits in line has streams of its own. So what becomes of it, if it is withdrawn or follows a failure, is
-        nothing to the next one.
-        """
-        count = len(self._stream_ids) - 1
-        for lanes in self._lanes:
-            if lanes and lanes[0].priority == stream.priority and not any(lane.qsize() for lane in lanes):
-                break
-        else:
-            lanes = [Stream(self.device, stream.priority) for _ in range(count)]
-            self._lanes += [lanes] if lanes else []
-        for lane in lanes:
-            timeline = lane.timeline
-            timeline.owned = True
-            if timeline.counters[FAULTS]:
-                for fault in timeline.untold_faults():
-                    faults.tell(timeline, fault)
-        return lanes
-
-    def _write(self, timeline: Timeline, patches: bytes) -> int:
-        """Have the device write words, in stream order."""
-        operations, value = timeline.operations, 0
-        if operations.has_buffers:
-            begin = self._sealed().make_begin(operations, self.device.index)
-            return operations.execute(timeline.queue, begin, patches)
-        for address, word in _patch.iter_unpack(patches):
-            value = operations.fill(timeline.queue, address, 1, word)
-        return value
-
-    def _run(self, timeline: Timeline, run: Run, patches: bytes) -> int:
-        """Submit a run, as one operation where the executor can."""
-        operations, queue = timeline.operations, timeline.queue
-        resources = self._sealed()
-        if operations.has_buffers:
-            buffer = run.buffer or resources.make_buffer(run, operations, self.device.index)
-            return operations.execute(queue, buffer, patches)
-        value = 0
-        for node, site in zip(run.nodes, resources.call_sites[run.first :], strict=False):
-            block = node.block
-            if node.kind == "branch":
-                raise RuntimeError(f"replay: {timeline!r} has not begun yet, and the graph has blocks: start the device first")
-            if node.kind == "launch":
-                value = operations.launch(queue, node.entry, node.size, block, site)
-            elif node.kind == "copy":
-                dst, src = _pair.unpack(block)
-                value = operations.copy(queue, dst, src, node.size)
-            elif node.kind == "native":
-                value = operations.call_native(queue, block)
-            else:
-                (address,) = _address.unpack_from(block)
-                value = operations.fill(queue, address, node.size, block[_WORD:])
-        return value
-
-    def _note_uses(self, timeline: Timeline, value: int) -> None:
-        """Note the replay in the memory that it uses (invariant 4)."""
-        for buffer in self._read:
-            if buffer._reader is timeline and buffer._read < value:
-                buffer._read = value
-            else:
-                buffer._record_read(timeline, value)
-        for buffer in self._written:
-            buffer._record_write(timeline, value)
-        made, gone = self._sealed().made, False
-        for reference in made:
-            found = reference()
-            if found is None:
-                gone = True
-            else:
-                found._record_write(timeline, value)
-        if gone:
-            made[:] = [reference for reference in made if reference() is not None]
-
     # What it looks like
+
+    @property
+    def obstacles(self) -> list[str]:
+        """Why operations are submitted one by one, as far as replays have shown. Each has the number of one, and the reason.
+
+        Where there are none, each run of operations on a stream, without a wait between them, is one submission.
+
+        Example:
+            >>> import aiodev
+            >>> async def main():
+            ...     async with aiodev.capture(aiodev.Stream("cpu")) as graph:
+            ...         aiodev.zeros(3, device="cpu")
+            ...     await graph.replay()
+            ...     return graph.obstacles
+            >>> asyncio.run(main())
+            []
+        """
+        resources, found = self._sealed(), []
+        for run in resources.runs:
+            obstacle = run.obstacle
+            if run.buffer and resources.executor is not None:
+                obstacle = resources.executor.buffer_obstacle(run.buffer)
+            if obstacle is not None:
+                found.append(obstacle)
+        return found
 
     def __len__(self) -> int:
         """How many operations it has: launches, copies, fills and calls."""
@@ -611,7 +459,7 @@ class Graph:
         count = 0
         for step in self._steps:
             if isinstance(step, Run):
-                count += sum(not isinstance(node, Branch) for node in step.nodes)
+                count += sum(not isinstance(node, Branch | Round) for node in step.nodes)
             elif isinstance(step, CallStep):
                 count += 1
         return count
@@ -656,87 +504,106 @@ class Graph:
         self._sealed()
         return as_dot(self._steps, self._stream_ids)
 
+    # In a file
+
+    async def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to a file, for :meth:`load` in another process with the same version of aiodev.
+
+        Kernels are saved by name, with the digest of their source and types. Arrays of before the capture that are no inputs
+        are constants, saved with what they hold now. So what a loaded graph is to be given, or to give, is to be an input.
+        Waits until what was submitted has written the constants, and writes off the loop.
+
+        Args:
+            path: of the file, which is replaced as a whole.
+
+        Raises:
+            GraphFileError: it calls functions of the host, copies to memory of the host, draws from several generators, or has
+                a kernel that no digest is of; or the file cannot be written.
+            RuntimeError: the block that captures it was not left, or has failed.
+            TypeError: ``path`` is none.
+
+        Example:
+            >>> import aiodev, tempfile
+            >>> async def main(path):
+            ...     x, out = aiodev.ones(3, device="cpu"), aiodev.zeros(3, device="cpu")
+            ...     async with aiodev.capture() as graph:
+            ...         x, out = graph.input("x", x), graph.input("out", out)
+            ...         out[:] = x * 2 + 1
+            ...     await graph.save(path)
+            ...     again = await aiodev.Graph.load(path, x=aiodev.full(3, 5.0, device="cpu"), out=out)
+            ...     await again.replay()
+            ...     return await out.tolist()
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     asyncio.run(main(folder + "/step.graph"))
+            [11.0, 11.0, 11.0]
+        """
+        path = _path("save", path)
+        resources = self._sealed()
+        contents = Contents(
+            self.device, self._steps, self._stream_ids, self._inputs, self._inputs.words, self._submitter.draws,
+            resources.memory, resources.held,
+        )
+        document, constants = await describe(contents, str(path))
+        await Stream(self.device).call(write_file, path, document, constants)
+
+    @classmethod
+    async def load(cls, path: str | os.PathLike[str], /, **arrays: Array) -> Graph:
+        """A graph that was saved, with arrays for those of its inputs that are arrays; its numbers are what they were.
+
+        It draws from the default generator of the device. Reads off the loop. The file is data, but names modules, which are
+        imported: load what you trust.
+
+        Args:
+            path: of the file.
+            arrays: by the names that :meth:`input` was given; of the same shapes, strides and dtypes. They say which device it
+                is on, by default the current one.
+
+        Raises:
+            GraphFileError: the file cannot be read, is none of a graph, was cut short, is of another version, or for another
+                type of device; or a kernel is not there any more, or not what it was.
+            TypeError: an array is missing, or not wanted, or none; or ``path`` is none.
+            ValueError: one has another shape, strides, dtype or device, or is read-only where the graph writes.
+        """
+        path = _path("load", path)
+        for name, array in arrays.items():
+            arguments.instance("load", name, array, Array, "an array")
+        stream = Stream(next((array.device for array in arrays.values()), None))
+        if stream.timeline.deferred:
+            await starting(stream.timeline.handle)
+        document, constants = await stream.call(read_file, path)
+        await stream.call(build)  # reads sources, the first time
+        check_document(str(path), document, stream.device, arrays)
+        kernels = await stream.call(find_kernels, str(path), document, stream.device)
+        return cls._of(Loaded(str(path), document, constants, stream.device, arrays, kernels), stream.device)
+
+    @classmethod
+    def _of(cls, loaded: Loaded, device: Device) -> Graph:
+        """The graph of what was read from a file."""
+        graph = cls(device)
+        graph._memory = loaded.memory
+        graph._steps = loaded.steps
+        for name, form in loaded.inputs.items():
+            if form["number"] is None:
+                array = loaded.arrays[name]
+                graph._inputs[name] = Input(array, False, loaded.places[name], form["written"])
+                loaded.held[array._buffer] = loaded.held.get(array._buffer, False) or form["written"]
+            else:
+                array, number = loaded.numbers[name]
+                graph._inputs[name] = Input(array, True)
+                graph._inputs.set_number(array, number)
+        graph._resources = graph._take(loaded, loaded.nodes, loaded.call_sites)
+        graph._inputs.pack_words()
+        return graph
+
     def __reduce__(self) -> NoReturn:
         """It holds memory and code of this process."""
-        raise TypeError("graphs are not pickled or copied: they belong to their process; capture one there")
+        raise TypeError("graphs are not pickled or copied: they belong to their process; save one, and load it there")
 
 
-class Block:
-    """The guard of a block of a graph that runs as its condition says; see :meth:`Graph.while_`."""
-
-    __slots__ = ("_condition", "_graph", "_label")
-
-    def __init__(self, graph: Graph, label: str, condition: Array) -> None:
-        self._graph, self._label, self._condition = graph, label, condition
-
-    def __enter__(self) -> None:
-        condition, name = self._condition, f"{self._label}_"
-        if self._graph._recorder is None:
-            raise CaptureError("blocks are captured with the graph", call=f"Graph.{name}")
-        recorder: Recorder = self._graph._recorder
-        if not isinstance(condition, Array) or condition.dtype.kind not in "biu" or condition.device is not recorder.device:
-            expected = f"an array of integers or truth values on {recorder.device}"
-            raise arguments.refusal(name, "condition", expected, condition)
-        if condition.size != 1:
-            raise ValueError(f"{name}: condition has the shape {condition.shape}; expected one element")
-        if condition._buffer in recorder.inputs:
-            raise ValueError(f"{name}: condition is in an input, whose place another array may take; copy it")
-        stream = current_stream(recorder.device)
-        if stream.timeline.recording is not recorder:
-            recorder.refuse(f"{stream!r} is not captured")
-        handle = stream.timeline.handle
-        if not (handle.started and handle.backend.executor.has_buffers):
-            recorder.refuse(f"{recorder.device} has no command buffers, or has not started: it cannot branch")
-        recorder.open_block(stream.timeline, self._label, condition)
-
-    def __exit__(self, *error: object) -> None:
-        recorder = self._graph._recorder
-        assert recorder is not None
-        recorder.close_block()
-
-    def __repr__(self) -> str:
-        return f"<aiodev graph block: {self._label}>"
-
-
-def _refill(draws: Draws) -> bytes:
-    """Take the words of one replay; gives what has the device find them."""
-    seed, offset, _ = draws.generator.reserve(draws.count)
-    at = draws.words._address
-    return _refilled.pack(at, seed, at + _WORD, offset)
-
-
-def _open_when_done(gate: Gate, loading: Sequence[PendingKernel]) -> None:
-    """Open a gate when all kernels are loaded, or one is known never to be."""
-    left = threading.Semaphore(len(loading) - 1)
-
-    def done(error: BaseException | None) -> None:
-        if error is not None:
-            gate.open(error)
-        elif not left.acquire(blocking=False):
-            gate.open()
-
-    with opened_on_error(gate):
-        for kernel in loading:
-            kernel.when_done(done)
-
-
-def span(array: Array) -> tuple[int, int]:
-    """The addresses of an array's elements, from the first to behind the last."""
-    first, last = extent(array._layout, array.itemsize)
-    return array._address + first, array._address + last
-
-
-def _number(function: str, name: str, value: Any, dtype: DType | None) -> np.ndarray[Any, DType]:
-    """A number as its bytes are on the device."""
-    if isinstance(value, bool | int | float | complex | np.generic):
-        try:
-            found = np.asarray(value, dtype)
-        except OverflowError:
-            raise OverflowError(f"{function}: {name}: {value} is out of bounds for {dtype}") from None
-        if dtype is not None or found.dtype.kind in "biufc":
-            parse_dtype(found.dtype)
-            return found
-    raise TypeError(f"{function}: {name}: expected an array or a number, got {type(value).__name__}")
+def _path(function: str, path: object) -> Path:
+    if not isinstance(path, str | os.PathLike):
+        raise arguments.refusal(function, "path", "a path", path)
+    return Path(path)
 
 
 def _forget_after_fork() -> None:

@@ -2,14 +2,23 @@
 
 The arrays of a call are put in the place of those that the function was captured with, and so is fresh memory in the place of
 each result: as for the function itself, results are the caller's. Nothing is copied.
+
+Any thread may call. From the first argument that is put in its place to the submission a call is alone with its capture: a
+lock is held, and a plain function is captured under it. A coroutine function may wait while it is captured, so those who
+capture it stand in line as operations of a stream do, each a gate: tasks of whatever loops, first come, first served.
+
+Captures belong to their process. A forked child has none, and captures anew.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
+import threading
+import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
@@ -17,10 +26,13 @@ import numpy as np
 from aiodev._array.array import Array, array_of
 from aiodev._array.form import Form
 from aiodev._core import arguments
+from aiodev._core.at_fork import in_child
+from aiodev._core.streams.completion import Reached
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
+from aiodev._graph.access import span
 from aiodev._graph.capture import capture
-from aiodev._graph.graph import Place, span
+from aiodev._graph.input import Place
 from aiodev._graph.recorder import Recorder
 from aiodev._memory.allocators import allocator_of
 from aiodev._memory.buffer import Buffer
@@ -52,38 +64,110 @@ class Graphed(Generic[P, R]):
     __name__: str
 
     def __init__(self, function: Callable[P, R], most: int) -> None:
+        self.__name__ = type(function).__name__  # a partial function, and an object that is called, have none of their own
         functools.update_wrapper(self, function)
         self.captures = 0
         self._function = function
+        called = type(function).__call__  # of an object that is called
+        self._awaits = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
         self._most = most
+        self._begin()
+        _all.add(self)
+
+    def _begin(self) -> None:
+        """Know of no capture: to begin with, and in a forked child, where another thread of the parent may hold the lock."""
         self._known: OrderedDict[Hashable, _Captured] = OrderedDict()
+        self._lock = threading.RLock()
+        self._line: Stream | None = None  # in which tasks that capture a coroutine function stand
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Submit to the current stream of the arrays' device what the function would submit; waits for nothing.
 
+        Of a coroutine function the call is to be awaited, and the capture may yield to the loop.
+
         Raises:
             CaptureError: the function does what cannot be captured.
-            TypeError: an argument cannot be hashed, and is no array; or the function makes coroutines.
+            TypeError: an argument cannot be hashed, and is no array; or a plain function makes coroutines.
+            RuntimeError: an argument is a variable that gradients are wanted of: of a call nothing is recorded. A step closes
+                over the parameters that it differentiates by.
         """
-        leaves: list[Any] = []
-        found, stream = self._captured(args, kwargs, leaves)
-        result: R = found.submit(leaves, stream)
-        return result
+        result: Any = self._call_later(args, kwargs) if self._awaits else self._call(args, kwargs)
+        return result  # type: ignore[no-any-return]
 
-    def _captured(self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]) -> tuple[_Captured, Stream]:
-        """The capture for such arguments, whose arrays and numbers are listed, and the stream that is current for them."""
-        tree = _split((args, kwargs), leaves, _is_leaf)
-        stream = current_stream(next((leaf.device for leaf in leaves if isinstance(leaf, Array)), None))
-        key = (stream.device, _frozen(tree, self.__name__), *_kinds(leaves))
-        found = self._known.get(key)
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        leaves: list[Any] = []
+        tree, key, stream = self._kind_of(args, kwargs, leaves)
+        with self._lock:
+            found = self._find(key)
+            if found is None:
+                found = self._capture(tree, key, leaves, stream.device)
+            return found.submit(leaves, stream)
+
+    async def _call_later(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        leaves: list[Any] = []
+        tree, key, stream = self._kind_of(args, kwargs, leaves)
+        found = self._find(key)
         if found is None:
-            found = self._known[key] = _Captured(self._function, tree, leaves, stream.device)
+            async with self._turn(stream):
+                found = self._find(key)  # another task may have captured it meanwhile
+                if found is None:
+                    found = _Captured()
+                    with found.recording(tree, leaves, stream.device) as (own, named):
+                        result = await self._function(*own, **named)  # type: ignore[misc]
+                    self._enter(key, found.finish(result, leaves))
+        with self._lock:
+            return found.submit(leaves, stream)
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, stream: Stream) -> AsyncIterator[None]:
+        """Hold the line, from when all who came before have left it."""
+        with self._lock:
+            line = self._line
+            if line is None:
+                line = self._line = Stream(stream.device)
+        gate = line.timeline.gate()
+        try:
+            await Reached(line.timeline, gate.value - 1)
+            yield
+        finally:
+            gate.open()
+
+    def _kind_of(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]
+    ) -> tuple[Any, Hashable, Stream]:
+        """List the arrays and numbers of a call; gives the tree of what else there is, the key, and the current stream."""
+        tree = _split((args, kwargs), leaves, _is_leaf)
+        for leaf in leaves:
+            if leaf.__class__ is not Array and isinstance(leaf, Array):
+                leaf._plainly(f"a call of graphed {self.__name__} with a variable as an argument")
+        stream = current_stream(next((leaf.device for leaf in leaves if isinstance(leaf, Array)), None))
+        return tree, (stream.device, _frozen(tree, self.__name__), *_kinds(leaves)), stream
+
+    def _find(self, key: Hashable) -> _Captured | None:
+        with self._lock:
+            found = self._known.get(key)
+            if found is not None:
+                self._known.move_to_end(key)
+            return found
+
+    def _capture(self, tree: Any, key: Hashable, leaves: list[Any], device: Any) -> _Captured:
+        """Capture a plain function."""
+        found = _Captured()
+        with found.recording(tree, leaves, device) as (args, kwargs):
+            result: Any = self._function(*args, **kwargs)
+            if inspect.isawaitable(result):
+                getattr(result, "close", lambda: None)()
+                what = "makes coroutines, and is no coroutine function; write one that awaits them"
+                raise TypeError(f"make_graphed: {self._function!r} {what}")
+        return self._enter(key, found.finish(result, leaves))
+
+    def _enter(self, key: Hashable, made: _Captured) -> _Captured:
+        with self._lock:
+            self._known[key] = made
             self.captures += 1
             while len(self._known) > self._most:
                 self._known.popitem(last=False)
-        else:
-            self._known.move_to_end(key)
-        return found, stream
+        return made
 
     def __repr__(self) -> str:
         return f"<aiodev.Graphed {self.__name__}, captured {self.captures} times>"
@@ -93,11 +177,23 @@ class Graphed(Generic[P, R]):
         raise TypeError("graphed functions are not pickled or copied: make one there, of the same function")
 
 
+_all: weakref.WeakSet[Graphed[..., Any]] = weakref.WeakSet()
+
+
+def _forget_after_fork() -> None:
+    for graphed in list(_all):
+        graphed._begin()
+
+
+in_child(_forget_after_fork)
+
+
 class _Argument(NamedTuple):
     """A buffer of arguments."""
 
     leaf: int  #: the first argument in it
     writes: bool
+    follows: bool  #: calls are ordered after whatever uses it
     places: list[Place]  #: what moves with it
 
 
@@ -121,27 +217,30 @@ class _Result(NamedTuple):
 class _Captured:
     """One capture of a function: for arguments of some kind."""
 
-    def __init__(self, function: Callable[..., Any], tree: Any, leaves: Sequence[Any], device: Any) -> None:
+    @contextlib.contextmanager
+    def recording(self, tree: Any, leaves: Sequence[Any], device: Any) -> Iterator[tuple[Any, Any]]:
+        """Capture what is submitted in the block, which calls the function with the arguments that it is given."""
         block = capture()
         self._graph = graph = block._enter(Stream(device))
-        recorder = graph._recording()
+        self._recorder = recorder = graph._recording()
         is_whole = False
         recorder.inputs.update(leaf._buffer for leaf in leaves if isinstance(leaf, Array))
         try:
             self._numbers = [n for n, leaf in enumerate(leaves) if not isinstance(leaf, Array)]
-            own = {n: graph.input(str(n), leaves[n]) for n in self._numbers}
-            args, kwargs = _join(tree, iter([own.get(n, leaf) for n, leaf in enumerate(leaves)]))
-            result = function(*args, **kwargs)
-            if inspect.isawaitable(result):
-                getattr(result, "close", lambda: None)()
-                raise TypeError(f"make_graphed: {function!r} makes coroutines; what is captured waits for nothing")
+            self._own = {n: graph.input(str(n), leaves[n]) for n in self._numbers}
+            yield _join(tree, iter([self._own.get(n, leaf) for n, leaf in enumerate(leaves)]))
             is_whole = True
         finally:
             block._leave(is_whole)
+
+    def finish(self, result: Any, leaves: Sequence[Any]) -> _Captured:
+        """Find out what moves with arguments and results; gives itself."""
         found: list[Array] = []
         self._tree = _split(result, found, lambda value: isinstance(value, Array))
         self._arguments = self._find_arguments(leaves)
-        self._find_results(found, leaves, recorder, {array._buffer for array in own.values()})
+        self._find_results(found, leaves, self._recorder, {array._buffer for array in self._own.values()})
+        del self._recorder, self._own
+        return self
 
     def _find_arguments(self, leaves: Sequence[Any]) -> list[_Argument]:
         """The buffers of arguments that the graph uses, which it does not hold from now on."""
@@ -154,12 +253,13 @@ class _Captured:
         for buffer, members in groups.items():
             spans = [span(leaves[n]) for n in members]
             first, last = min(first for first, _ in spans), max(last for _, last in spans)
-            places = graph._find_places(first, last, leaves[members[0]]._address)
+            places = graph._inputs.find_places(first, last, leaves[members[0]]._address)
             if buffer in resources.held:
-                found.append(_Argument(members[0], resources.held[buffer], places))
-                if not graph._uses_otherwise(buffer, places):
+                found.append(_Argument(members[0], resources.held[buffer], buffer in resources.followed, places))
+                if not graph._inputs.uses_otherwise(buffer, places):
                     del resources.held[buffer]
-        graph._sort_uses(resources)
+                    resources.followed.discard(buffer)
+        resources.sort_uses()
         return found
 
     def _find_results(self, found: list[Array], leaves: Sequence[Any], recorder: Recorder, numbers: set[Buffer]) -> None:
@@ -174,10 +274,10 @@ class _Captured:
             if buffer in first:
                 n = first[buffer]
                 self._results.append(_Result(None, n, -1, array._address - leaves[n]._address, array._form))
-            elif buffer in made and buffer not in numbers:
+            elif buffer in made and buffer not in numbers and buffer not in recorder.stationary:
                 if buffer not in buffers:
                     buffers[buffer], nbytes = len(self._made), made[buffer]
-                    places = graph._find_places(buffer.address, buffer.address + max(1, nbytes), buffer.address)
+                    places = graph._inputs.find_places(buffer.address, buffer.address + max(1, nbytes), buffer.address)
                     self._made.append(_Made(nbytes, places))
                 distance = array._address - buffer.address
                 self._results.append(_Result(None, -1, buffers[buffer], distance, array._form))
@@ -187,19 +287,22 @@ class _Captured:
 
     def submit(self, leaves: Sequence[Any], stream: Stream) -> Any:
         """Replay it with other arguments, which are like those that it was captured with."""
-        graph, timeline = self._graph, stream.timeline
+        graph, inputs, timeline = self._graph, self._graph._inputs, stream.timeline
         replays = graph._sealed().replays
         if timeline.recording is None and replays.timeline not in (None, timeline):
             timeline.join(replays.timeline, replays.value, replays.timeline.clock_at(replays.value))
+        for argument in self._arguments:
+            if argument.follows:
+                leaves[argument.leaf]._buffer.join_uses(timeline)
         memory = allocator_of(timeline)
         buffers = [memory.allocate(made.nbytes, timeline) for made in self._made]
         for n in self._numbers:
-            graph._set_number(graph._inputs[str(n)].array, np.asarray(leaves[n]))
+            inputs.set_number(inputs[str(n)].array, np.asarray(leaves[n]))
         for argument in self._arguments:
-            graph._rebind(argument.places, leaves[argument.leaf]._address)
+            inputs.rebind(argument.places, leaves[argument.leaf]._address)
         for buffer, made in zip(buffers, self._made, strict=True):
-            graph._rebind(made.places, buffer.address)
-        graph._pack_words()
+            inputs.rebind(made.places, buffer.address)
+        inputs.pack_words()
         value = graph.replay(stream).value
         for argument in self._arguments:
             used = leaves[argument.leaf]._buffer
@@ -290,17 +393,20 @@ def make_graphed(function: Callable[P, R], /, *examples: Any, most: int = 8) -> 
 
     Kinds are told apart by the shapes, strides and dtypes of arrays, by which of them share memory, by the dtypes of NumPy's
     numbers, and by the values of everything else, which are constants of the capture. Results are fresh arrays, or arguments,
-    as the function returns them, in tuples, lists and dictionaries. Calls on several streams run one after the other.
+    as the function returns them, in tuples, lists and dictionaries. Calls on several streams run one after the other, and any
+    thread may call. A forked child captures anew.
 
     The function runs when it is captured, and not for each call: what it prints, or counts, it does once for each kind.
 
     Args:
-        function: what is captured; a plain function that submits, and waits for nothing.
-        examples: arguments to capture it for at once; it does not run on the device.
+        function: what is captured; a plain function that submits, and waits for nothing; or a coroutine function that waits
+            for nothing that is captured, such as a step of training. Calls of that are awaited, and wait for no replay.
+        examples: arguments to capture it for at once; it does not run on the device. Not of a coroutine function, which is
+            captured when it is first awaited.
         most: captures that are kept; of more, the one that was used longest ago is dropped.
 
     Raises:
-        TypeError: it is no function, or a coroutine function.
+        TypeError: it is no function, or examples of a coroutine function are given.
         ValueError: ``most`` is less than 1.
 
     Example:
@@ -315,11 +421,13 @@ def make_graphed(function: Callable[P, R], /, *examples: Any, most: int = 8) -> 
         (array([-1.,  1.]), array([-1.,  1.]), 1)
     """
     arguments.function("make_graphed", "function", function)
-    if inspect.iscoroutinefunction(function):
-        raise TypeError(f"make_graphed: {function!r} makes coroutines; what is captured waits for nothing")
+    if examples and inspect.iscoroutinefunction(function):
+        raise TypeError(f"make_graphed: {function!r} is captured when it is first awaited; leave the examples out")
     if arguments.integer("make_graphed", "most", most) < 1:
         raise ValueError(f"make_graphed: most={most}: expected 1 or more")
     made: Graphed[P, R] = Graphed(function, most)
     if examples:
-        made._captured(examples, {}, [])
+        leaves: list[Any] = []
+        tree, key, stream = made._kind_of(examples, {}, leaves)
+        made._capture(tree, key, leaves, stream.device)
     return made

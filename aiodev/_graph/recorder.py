@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+import numpy as np
+
+from aiodev._array.array import Array, make_array
 from aiodev._core import callsites
 from aiodev._core.backend.interface import COMPLETED, COUNTER_WORDS, SUBMITTED, Command, Executor
 from aiodev._core.config import settings
 from aiodev._core.errors import CaptureError
-from aiodev._core.streams.native_calls import VALUE
+from aiodev._core.streams.current import current_stream
+from aiodev._core.streams.native_calls import address_places
 from aiodev._core.streams.stream import Stream, streams_of
 from aiodev._core.timeline.timeline import Timeline
 from aiodev._generator.generator import Generator
-from aiodev._generator.recording import Recording as Draws
+from aiodev._generator.recording import Recording as Draws, move_on
 from aiodev._kernel.compile.service import PendingKernel, by_entry
 from aiodev._memory.buffer import Buffer
 from aiodev._memory.pool import MemoryPool
 
 if TYPE_CHECKING:
-    from aiodev._array.array import Array
+    from aiodev._array.dtypes import DType
+    from aiodev._array.layout import Shape
     from aiodev._core.backend.device import Device
     from aiodev._core.streams.completion import Completion
     from aiodev._core.timeline.vector_clock import Clock
     from aiodev._memory.allocator import CachingAllocator
 
-__all__ = ["BEGIN", "Branch", "Call", "Item", "Memory", "Node", "RecordedTimeline", "Recorder", "Wait"]
+__all__ = ["BEGIN", "Branch", "Call", "Item", "Memory", "Node", "RecordedTimeline", "Recorder", "Round", "Wait"]
 
 #: What a recorded timeline begins with: no operation, but a point that others can wait for.
 BEGIN = 1
@@ -76,7 +82,7 @@ class Node:
     def address_places(self) -> Iterator[int]:
         """Where addresses are in its arguments, in bytes."""
         if self.kind == "native":
-            yield from _value_places(self.block)
+            yield from address_places(self.block)
         elif self.kernel is None:
             yield 0
             if self.kind == "copy":
@@ -107,6 +113,29 @@ class Branch(Node):
     def name(self) -> str:
         """What it is called."""
         return self.label
+
+
+class Round(Node):
+    """The end of a round that has written a row; a replay puts the queue that it signals in the first word of ``block``.
+
+    Attributes:
+        rows: the array that rounds write to.
+    """
+
+    __slots__ = ("rows",)
+
+    def __init__(self, lane: int, rows: Array, site: int) -> None:
+        super().__init__(lane, 0, "signal", 0, 0, _pair(0, rows.shape[0]), site, None)
+        self.rows = rows
+
+    @property
+    def name(self) -> str:
+        """That it hands on a row."""
+        return "row"
+
+    def address_places(self) -> Iterator[int]:
+        """None: what is there is not memory."""
+        return iter(())
 
 
 class Wait:
@@ -163,6 +192,11 @@ class RecordedTimeline(Timeline):
         """Hold what an operation needs for as long as there are replays."""
         self._recorder.kept.append(needed)
 
+    def submit_with(self, needed: object, nbytes: int, submit: Callable[..., int], *args: Any) -> int:
+        """The same."""
+        self._recorder.kept.append(needed)
+        return submit(*args)
+
     def gate(self, by_program: bool = False) -> NoReturn:
         """Refuse: what opens it is the host."""
         self._recorder.refuse("a captured stream cannot wait for the host")
@@ -208,6 +242,7 @@ class Memory:
 
     def __init__(self, device: Device, pool: MemoryPool | None) -> None:
         self.made: weakref.WeakKeyDictionary[Buffer, int] = weakref.WeakKeyDictionary()
+        self._used: list[tuple[int, int]] = []  # from where to where operations have memory, or had
         self._all: list[Buffer] = []  # in debug mode, which takes what is written to after it was freed for a fault
         self.replays = Replays() if pool is None else _replays.setdefault(pool, Replays())
         self._device = device
@@ -235,9 +270,31 @@ class Memory:
         """See :meth:`CachingAllocator.allocate`."""
         buffer = self.pool._allocator.allocate(nbytes, timeline)
         self.made[buffer] = nbytes
+        self._used.append((buffer.address, buffer.address + buffer.block.size))
         if settings.debug:
             self._all.append(buffer)
         return buffer
+
+    def spans(self) -> list[tuple[int, int]]:
+        """Where operations have memory that the capture has made, from where to where: ascending, and apart from each other."""
+        found: list[tuple[int, int]] = []
+        for first, last in sorted(self._used):
+            if found and first < found[-1][1]:
+                found[-1] = found[-1][0], max(found[-1][1], last)
+            else:
+                found.append((first, last))
+        return found
+
+    def allocate_fresh(self, nbytes: int, timeline: Timeline) -> Buffer:
+        """Memory that no captured operation has had: what is there is written when a replay begins, ahead of all of them."""
+        aside: list[Buffer] = []
+        while True:
+            used = len(self._used)
+            buffer = self.allocate(nbytes, timeline)
+            first, last = self._used[-1]
+            if not any(begin < last and first < end for begin, end in self._used[:used]):
+                return buffer
+            aside.append(buffer)
 
 
 def _unpin(allocator: CachingAllocator, made: weakref.WeakKeyDictionary[Buffer, int]) -> None:
@@ -250,6 +307,22 @@ def _unpin(allocator: CachingAllocator, made: weakref.WeakKeyDictionary[Buffer, 
 _replays: weakref.WeakKeyDictionary[MemoryPool, Replays] = weakref.WeakKeyDictionary()
 
 
+class _Open(NamedTuple):
+    """A block that is being captured.
+
+    Attributes:
+        begin: its first node.
+        kept: memory that it must not use anew.
+        rows: what its rounds write.
+        counts: where it draws, how many words were drawn before, counted from where the draws of the outermost block begin.
+    """
+
+    begin: Branch
+    kept: list[Buffer]
+    rows: Array | None
+    counts: dict[Draws, int]
+
+
 class Recorder(Executor):
     """Takes what captured streams submit.
 
@@ -258,6 +331,8 @@ class Recorder(Executor):
         stream_ids: theirs, once they have their own timelines again.
         held: memory of before the capture, and whether it is written to.
         inputs: memory that others may take the place of.
+        followed: memory of before the capture whose uses, by whomever, each replay is ordered after.
+        stationary: memory of the capture that no other takes the place of.
         kept: whatever else operations need.
         draws: of each generator, what was drawn.
         awaited: completions of work that is not captured and that replays are ordered after.
@@ -271,12 +346,15 @@ class Recorder(Executor):
         self.stream_ids: list[int] = []
         self.held: dict[Buffer, bool] = {}
         self.inputs: set[Buffer] = set()
+        self.followed: set[Buffer] = set()
+        self.stationary: weakref.WeakSet[Buffer] = weakref.WeakSet()
         self.kept: list[object] = []
         self.draws: dict[Generator, Draws] = {}
         self.awaited: list[Completion[Any]] = []
         self.device = stream.device
         self.memory = Memory(stream.device, pool)
-        self._blocks: list[tuple[Branch, list[Buffer]]] = []  # those that are open, and memory that they must not use anew
+        self._blocks: list[_Open] = []
+        self._drawn_behind: dict[Draws, tuple[RecordedTimeline, int]] = {}  # the end of the last block with draws
         self._bases: list[Timeline] = []
         self._counters: list[memoryview[int]] = [memoryview(b"").cast("B").cast("q")]  # a queue is a lane's number + 1
         self._timelines: list[RecordedTimeline] = []
@@ -359,14 +437,72 @@ class Recorder(Executor):
         """Whether what a buffer holds is another thing at each replay: a captured operation writes to it, or it is an input."""
         return buffer in self.memory.made or self.held.get(buffer, False) or buffer in self.inputs
 
-    def draws_of(self, generator: Generator) -> Draws:
-        """What is drawn from a generator."""
-        if self._blocks:
-            self.refuse("in a block whose condition is on the device nothing is drawn, since its rounds are not known")
-        found = self.draws.get(generator)
-        if found is None:
-            found = self.draws[generator] = Draws(generator)
-        return found
+    def follow(self, timeline: Timeline, buffer: Buffer) -> None:
+        """Order a captured stream after whatever uses memory: captured work, and at each replay what others do.
+
+        Which captured operations use memory of before the capture is not noted, so the stream follows all that there are.
+        """
+        points = buffer.uses()
+        if any(other.recording not in (None, self) for other, _ in points):
+            self.refuse("another capture, which is under way, uses the same memory")
+        if self.hold(buffer, False):
+            self.followed.add(buffer)
+            points = [(other, other.submitted) for other in self._timelines]
+        for other, value in points:
+            if other.recording is self:
+                timeline.join(other, value, other.clock_at(value))
+
+    def made(self, buffer: Buffer) -> bool:
+        """Whether the capture has made memory."""
+        return buffer in self.memory.made
+
+    def keep_in_place(self, buffer: Buffer) -> None:
+        """Have memory that the capture has made stay where it is, since somebody keeps an array of it."""
+        if buffer in self.memory.made:
+            self.stationary.add(buffer)
+
+    def draws_of(self, generator: Generator) -> Draws | None:
+        """What is drawn from a generator, by what is about to be submitted; None if that is not captured."""
+        timeline = current_stream(self.device).timeline
+        if timeline.recording is not self:
+            return None
+        with self._lock:
+            draws = self.draws.get(generator)
+            if draws is None:
+                draws = self.draws[generator] = Draws(generator, self._make_words())
+            if self._blocks:
+                self._check_block(timeline.queue - 1)
+                self._draw_in_block(draws)
+            elif draws in self._drawn_behind:  # where the block ends is where its draws begin
+                other, value = self._drawn_behind[draws]
+                timeline.join(other, value, other.clock_at(value))
+        return draws
+
+    def _make_words(self) -> Array:
+        return self.make_fresh((2,), np.dtype(np.uint64))
+
+    def _draw_in_block(self, draws: Draws) -> None:
+        """Have the open blocks count what is drawn in each of their rounds."""
+        begin = self._blocks[0].begin
+        if draws not in self._blocks[0].counts:
+            before, count, draws.last, draws.count = draws.last, draws.count, self._make_words(), 0
+            move_on[1, self.streams[begin.lane]](before, np.uint64(count), draws.last)
+            ahead: list[Any] = [(*self._submitted.pop()[:-1], False)]
+            other, value = self._drawn_behind.get(draws, (self._timelines[begin.lane], BEGIN))
+            if other.queue - 1 != begin.lane:
+                ahead.insert(0, Wait(begin.lane, 0, other.queue - 1, value))
+            at = self._submitted.index(begin)
+            self._submitted[at:at] = ahead
+        for block in self._blocks:
+            block.counts.setdefault(draws, draws.count)
+
+    def make_fresh(self, shape: Shape, dtype: DType) -> Array:
+        """An array for what replays write when they begin."""
+        timeline = self.streams[0].timeline
+        buffer = self.memory.allocate_fresh(math.prod(shape) * dtype.itemsize, timeline)
+        array = make_array(buffer, buffer.address, shape, dtype, None, True)
+        self.kept.append(array)
+        return array
 
     # Submission
 
@@ -421,28 +557,38 @@ class Recorder(Executor):
     # Blocks
 
     def _check_block(self, lane: int) -> None:
-        if lane != self._blocks[0][0].lane:
+        if lane != self._blocks[0].begin.lane:
             self.refuse("in a block whose condition is on the device, there is one stream, the one that it began on")
 
-    def open_block(self, timeline: Timeline, label: str, condition: Array) -> None:
-        """Begin a block that runs if, or while, an element is not zero."""
+    def open_block(self, timeline: Timeline, label: str, condition: Array, rows: Array | None) -> None:
+        """Begin a block that runs if, or while, an element is not zero; each round of it writes the next of ``rows``."""
         word = condition._address & -_WORD
         mask = (1 << 8 * condition.itemsize) - 1 << 8 * (condition._address - word)
         begin = Branch(timeline.queue - 1, label, _one(word) + _unsigned(mask), _site())
         self._append(begin)
         begin.is_inside = True
         self.hold(condition._buffer, False)
-        self._blocks.append((begin, list(self.memory.made)))
+        self._blocks.append(_Open(begin, list(self.memory.made), rows, {}))
+        if rows is not None:
+            self.kept.append(rows)
 
     def close_block(self) -> None:
         """End the block that was begun last."""
-        begin = self._blocks[-1][0]
+        begin, _, rows, counts = self._blocks[-1]
+        for draws, count in counts.items():
+            if draws.count > count:
+                move_on[1, self.streams[begin.lane]](draws.last, np.uint64(draws.count - count), draws.last)
+                draws.count = count
+        if rows is not None:
+            self._append(Round(begin.lane, rows, begin.site))
         end = Branch(begin.lane, "end", _pair(0, 0), begin.site)
         self._append(end)
         self._blocks.pop()
         end.is_inside = bool(self._blocks)
         begin.target, begin.distance = end, 1
         end.target, end.distance = (begin, 0) if begin.label == "while" else (end, 1)
+        if not self._blocks:
+            self._drawn_behind.update(dict.fromkeys(counts, (self._timelines[begin.lane], end.value)))
 
     # What a recording does not do
 
@@ -458,13 +604,13 @@ class Recorder(Executor):
         self.refuse("a captured stream cannot wait for the host")
 
     def _refuse_stamp(self, *args: Any, **named: Any) -> Any:
-        self.refuse("times cannot be captured")
+        self.refuse("times cannot be captured; a profile of the replay has when each node began and ended")
 
     def _refuse_stream(self, *args: Any, **named: Any) -> Any:
         self.refuse("a captured stream is no stream of a driver's, and no queue")
 
     spin = help = arm = collect = create_waker = faults = forgive = _refuse_wait
-    gate = open_gate = _refuse_gate
+    create_gate = gate = open_gate = _refuse_gate
     stamp = _refuse_stamp
     withdraw = create_queue = destroy_queue = foreign_wait = wait_foreign = adopt_stream = _refuse_stream
     handle_of = _refuse_stream
@@ -472,18 +618,6 @@ class Recorder(Executor):
 
 def _site() -> int:
     return callsites.outside(sys._getframe(2))
-
-
-def _value_places(block: bytes) -> Iterator[int]:
-    """Where a block of native calls has words that are passed as they are."""
-    words = struct.unpack(f"<{len(block) // _WORD}q", block)
-    place = 2
-    for _ in range(words[1]):
-        count, place = words[place], place + 1
-        for _ in range(1 + count):
-            if words[place] == VALUE:
-                yield _WORD * (place + 1)
-            place += 2
 
 
 def _called(frame: FrameType | None) -> tuple[str | None, str | None]:

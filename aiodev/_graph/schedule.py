@@ -24,6 +24,7 @@ class Run:
         first: the number of the first one in the graph.
         buffer: the executor's, once it has one.
         places: where it has the arguments of each command.
+        obstacle: why there is none.
     """
 
     lane: int
@@ -31,16 +32,23 @@ class Run:
     first: int
     buffer: int = 0
     places: list[int] = field(default_factory=list)
+    obstacle: str | None = None
+    is_refused: bool = False
 
     def make_buffer(self, executor: Executor, index: int, sites: Sequence[int]) -> int:
-        """Have the executor make its buffer, if there is none."""
-        if not self.buffer:
+        """Have the executor make its buffer, if there is none; 0 if it does not take the commands."""
+        if not self.buffer and not self.is_refused:
             commands = [node.command(site) for node, site in zip(self.nodes, sites[self.first :], strict=False)]
             numbers = {node: k for k, node in enumerate(self.nodes)}
             for k, node in enumerate(self.nodes):
                 if isinstance(node, Branch):
                     commands[k] = commands[k]._replace(size=numbers[node.target] + node.distance)
-            self.buffer, self.places = executor.create_buffer(index, commands)
+            try:
+                self.buffer, self.places = executor.create_buffer(index, commands)
+                self.obstacle = None
+            except NotImplementedError as error:
+                self.obstacle = str(error)
+                self.is_refused = all(node.kernel is None or node.kernel.ready for node in self.nodes)
         return self.buffer
 
 

@@ -20,7 +20,11 @@ class Plain(SimulatedBackend):
         self.executor.has_buffers = False  # type: ignore[misc]
 
 
-@pytest.fixture(scope="module", params=["cpu", "sim", "plain"])
+#: The last one where AIODEV_CPU_DEVICES says that there is one.
+DEVICES = ["cpu", "sim", "plain", "cpu:1"][: 3 + (aiodev.device_count("cpu") > 1)]
+
+
+@pytest.fixture(scope="module", params=DEVICES)
 def device(request: pytest.FixtureRequest) -> Iterator[str]:
     """The native executor; the portable one, with memory that the host does not reach; and one without command buffers."""
     for name, kind in (("sim", SimulatedBackend), ("plain", Plain)):

@@ -12,7 +12,6 @@ import pytest
 
 import aiodev
 from aiodev import kernels
-from aiodev.kernels import random as draws
 from aiodev.testing import Latch
 
 pytestmark = pytest.mark.parametrize("device", ["cpu", "sim"], indirect=True)
@@ -179,7 +178,6 @@ async def test_calls_beside_blocks(device: str) -> None:
 REFUSALS: dict[str, Callable[[aiodev.Stream, aiodev.Array], object]] = {
     "a call": lambda stream, x: stream.call(int),
     "a fork": lambda stream, x: aiodev.Stream(stream.device).wait_stream(stream),
-    "a draw": lambda stream, x: draws.random(3, device=x.device),
     "a wait": lambda stream, x: stream.synchronize_blocking(),
 }
 

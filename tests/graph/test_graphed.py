@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import functools
 import gc
+import os
+import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -25,6 +30,33 @@ def add_into(i, x, y):
 
 def floats(*values: float, device: str) -> aiodev.Array:
     return aiodev.asarray(list(values), "float64", device)
+
+
+class Scale:
+    """Called as functions are."""
+
+    def __init__(self, by: float) -> None:
+        self.by = by
+
+    def __call__(self, x: aiodev.Array) -> aiodev.Array:
+        return x * self.by
+
+
+class ScaleLater(Scale):
+    async def __call__(self, x: aiodev.Array) -> aiodev.Array:  # type: ignore[override]
+        return x * self.by
+
+
+@pytest.mark.parametrize("make", [Scale, lambda by: functools.partial(Scale(by).__call__), ScaleLater])
+async def test_whatever_is_called(device: str, make: Callable[[float], Any]) -> None:
+    """Objects and partial functions, too; they have no name of their own."""
+    graphed = aiodev.make_graphed(make(3.0))
+    assert graphed.__name__ in repr(graphed)
+    for number in range(3):
+        found = graphed(floats(1, number, device=device))
+        found = await found if make is ScaleLater else found
+        assert (await found.numpy()).tolist() == [3, 3 * number]
+    assert graphed.captures == 1
 
 
 async def test_called_like_the_function(device: str) -> None:
@@ -188,7 +220,7 @@ async def test_containers(device: str) -> None:
     ("make", "error", "message"),
     [
         (lambda: aiodev.make_graphed(3), TypeError, "make_graphed: argument function"),
-        (lambda: aiodev.make_graphed(asyncio.sleep), TypeError, "makes coroutines"),
+        (lambda: aiodev.make_graphed(asyncio.sleep, 0.0), TypeError, "when it is first awaited"),
         (lambda: aiodev.make_graphed(lambda: asyncio.sleep(0))(), TypeError, "makes coroutines"),
         (lambda: aiodev.make_graphed(abs, most=0), ValueError, "most=0: expected 1 or more"),
         (lambda: aiodev.make_graphed(lambda x: x)(bytearray()), TypeError, "arrays, or constants that can be hashed"),
@@ -219,3 +251,70 @@ async def test_before_the_device_has_started(register: Any) -> None:
         begun.set()
         assert await graphed(aiodev.ones(3)).tolist() == [2, 2, 2]
         assert await graphed(aiodev.zeros(3)).tolist() == [0, 0, 0]
+
+
+def give_way(frame: Any, event: str, argument: object) -> None:
+    """Called at each call of a function: have another thread go on there, if it is one of the graphs'."""
+    if event == "call" and f"{os.sep}_graph{os.sep}" in frame.f_code.co_filename:
+        time.sleep(0)
+
+
+def in_threads(count: int, target: Callable[[int], object]) -> list[Any]:
+    """What a function gives for each number, in threads that give way to each other wherever they can."""
+
+    def begin(number: int) -> object:
+        sys.setprofile(give_way)
+        try:
+            return target(number)
+        finally:
+            sys.setprofile(None)
+
+    with concurrent.futures.ThreadPoolExecutor(count) as threads:
+        return list(threads.map(begin, range(count)))
+
+
+def test_calls_from_several_threads(device: str) -> None:
+    """Each call has its own arguments and results, whoever calls meanwhile, or drops the capture that it uses."""
+
+    def doubled(*arrays: aiodev.Array) -> list[aiodev.Array]:
+        return [array * 2 for array in arrays]
+
+    graphed = aiodev.make_graphed(doubled, most=1)
+
+    def call(thread: int) -> bool:
+        found = []
+        with aiodev.Stream(device):
+            for n in range(40):
+                value = 100.0 * thread + n
+                results = graphed(*[aiodev.full(1 + n // 30, value) for _ in range(6)])
+                found += [float(result.numpy_blocking()[0]) == 2 * value for result in results]
+        return all(found)
+
+    assert all(in_threads(3, call))
+
+
+def test_coroutine_functions_are_captured_by_one_task_at_a_time(device: str) -> None:
+    """Tasks of several loops, one of which is cancelled while it waits for its turn."""
+    capturing = 0
+
+    @aiodev.make_graphed
+    async def scaled(x: aiodev.Array, factor: float) -> aiodev.Array:
+        nonlocal capturing
+        capturing += 1
+        try:
+            for _ in range(3):
+                await asyncio.sleep(0)
+            return x * (factor if capturing == 1 else np.nan)
+        finally:
+            capturing -= 1
+
+    async def run(number: int) -> bool:
+        async with aiodev.Stream(device):
+            given_up = asyncio.create_task(scaled(aiodev.ones(1), -1.0 - number))
+            await asyncio.sleep(0)
+            given_up.cancel()
+            await asyncio.wait([given_up])
+            results = [await scaled(aiodev.full(2, 3.0), factor) for factor in (2.0, 5.0, 2.0)]
+            return [await result.tolist() for result in results] == [[6, 6], [15, 15], [6, 6]]
+
+    assert in_threads(3, lambda number: asyncio.run(asyncio.wait_for(run(number), 30))) == [True, True, True]

@@ -1,0 +1,142 @@
+"""Inputs of graphs: the arrays and numbers that change between replays."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from aiodev._array.array import Array, array_of
+from aiodev._array.dtypes import DType, parse_dtype
+from aiodev._graph.access import span
+from aiodev._graph.recorder import Round
+from aiodev._graph.resources import Resources
+from aiodev._graph.schedule import Run
+from aiodev._memory.allocator import DeviceBuffer
+from aiodev._memory.buffer import Buffer
+
+__all__ = ["Input", "Inputs", "Place", "number_of"]
+
+#: Where an address that moves is: its run, the command in it, the byte of the arguments, and how far behind which it is.
+Place = tuple[Run, int, int, int]
+_address = struct.Struct("<q")
+_WORD = 8
+
+
+@dataclass(slots=True)
+class Input:
+    """What :meth:`Graph.update` changes.
+
+    Attributes:
+        array: what is there now.
+        places: of the addresses that move with it.
+        is_number: it is a number in memory of the graph, whose content changes, not the address.
+        written: whether the graph writes to it.
+    """
+
+    array: Array
+    is_number: bool
+    places: list[Place] = field(default_factory=list)
+    written: bool = False
+
+
+class Inputs(dict[str, Input]):
+    """The inputs of a graph, by name, and what its replays write for them.
+
+    Attributes:
+        words: what each replay writes, by address: always all of it, since a replay may be withdrawn.
+        patches: the same, as the executor has it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words: dict[int, bytes] = {}
+        self.patches = b""
+        self._runs: Sequence[Run] = ()
+        self._rounds: list[Round] = []
+
+    def take(self, runs: Sequence[Run]) -> None:
+        """Take the commands in which inputs are: the capture is over, or the file is read."""
+        self._runs = runs
+        self._rounds = [node for run in runs for node in run.nodes if isinstance(node, Round)]
+
+    def find(self, held: dict[Buffer, bool]) -> None:
+        """Find the addresses of arrays among the arguments of commands, and whether those are written to."""
+        for one in self.values():
+            if not one.is_number:
+                one.places = self.find_places(*span(one.array), one.array._address)
+                one.written = held.get(one.array._buffer, False)
+
+    def find_places(self, first: int, last: int, base: int) -> list[Place]:
+        """Where addresses from ``first`` up to ``last`` are among the arguments, and how far behind ``base`` each is."""
+        return list(self._places_of(first, last, base))
+
+    def _places_of(self, first: int, last: int, base: int) -> Iterator[Place]:
+        for run in self._runs:
+            for k, node in enumerate(run.nodes):
+                for at in node.address_places():
+                    (address,) = _address.unpack_from(node.block, at)
+                    if first <= address < last or address == first:
+                        yield run, k, at, address - base
+
+    def set_number(self, array: Array, number: np.ndarray[Any, DType]) -> None:
+        """Have the next replay write a number, once words are packed."""
+        data = number.tobytes()
+        for at in range(0, len(data), _WORD):
+            self.words[array._address + at] = data[at : at + _WORD].ljust(_WORD, b"\0")
+
+    def pack_words(self) -> None:
+        """Make ``patches`` of ``words``; to be called when those have changed."""
+        self.patches = b"".join([_address.pack(address) + word for address, word in self.words.items()])
+
+    def move(self, known: Input, array: Array, resources: Resources) -> None:
+        """Have the graph use another array."""
+        held, followed = resources.held, resources.followed
+        before, (first, last) = known.array._buffer, span(known.array)
+        for node in self._rounds:
+            rows = node.rows
+            if rows._buffer is before and first <= rows._address < last:
+                node.rows = array_of(array._buffer, array._address + rows._address - known.array._address, rows._form)
+        known.array = array
+        if all(other.array._buffer is not before for other in self.values()) and not self.uses_otherwise(before):
+            held.pop(before, None)
+        held[array._buffer] = held.get(array._buffer, False) or known.written
+        if before in followed:
+            followed.add(array._buffer)
+            if before not in held:
+                followed.remove(before)
+        self.rebind(known.places, array._address)
+
+    def uses_otherwise(self, buffer: Buffer, places: Iterable[Place] = ()) -> bool:
+        """Whether the graph uses a buffer but by its inputs, and by ``places``; as far as that is known."""
+        if not isinstance(buffer, DeviceBuffer):
+            return True
+        known = {(id(run), k, at) for one in self.values() for run, k, at, _ in one.places}
+        known.update((id(run), k, at) for run, k, at, _ in places)
+        found = self._places_of(buffer.address, buffer.address + buffer.block.size, 0)
+        return any((id(run), k, at) not in known for run, k, at, _ in found)
+
+    def rebind(self, places: Sequence[Place], address: int) -> None:
+        """Put another address where an array's is."""
+        for run, k, at, distance in places:
+            word = _address.pack(address + distance)
+            node = run.nodes[k]
+            node.block = node.block[:at] + word + node.block[at + _WORD :]
+            if run.buffer:
+                self.words[run.places[k] + at] = word
+
+
+def number_of(function: str, name: str, value: Any, dtype: DType | None) -> np.ndarray[Any, DType]:
+    """A number as its bytes are on the device."""
+    if isinstance(value, bool | int | float | complex | np.generic):
+        try:
+            found = np.asarray(value, dtype)
+        except OverflowError:
+            raise OverflowError(f"{function}: {name}: {value} is out of bounds for {dtype}") from None
+        if dtype is not None or found.dtype.kind in "biufc":
+            parse_dtype(found.dtype)
+            return found
+    raise TypeError(f"{function}: {name}: expected an array or a number, got {type(value).__name__}")
