@@ -3,11 +3,10 @@
 Each function submits to the current stream of its arrays' device and waits for nothing. It allocates its result, or writes to
 ``out=`` and returns that. The folder uses what any program may use of aiodev, and no more.
 
-``out`` may be an operand of the result's shape in elementwise functions, as in ``exp(x, out=x)``, and the array itself in
-running totals, sorts, softmax and normalisations: what is written at a place follows from what was read there, or its row was
-read before.
-Everywhere else, and with any other view of the same memory, such as ``x.T`` or ``x[1:]``, it must not overlap what is read:
-elements may be written before they are read. Nothing checks that.
+``out`` may be any view of memory that an operand is in, too: what is read is what was there before, as in NumPy. Elementwise
+functions, running totals, sorts, triangles, softmax and normalisations write over an operand in the very same place, as in
+``exp(x, out=x)``. Of every other operand that has elements of ``out``, as in ``add(x[1:], x[:-1], out=x[1:])``, a copy is made
+first, and read.
 """
 
 from __future__ import annotations
@@ -33,20 +32,26 @@ from aiodev import (
     zeros_like,
 )
 from aiodev.dtypes import can_cast, finfo, iinfo, isdtype, result_type
-from aiodev.kernels import fft, linalg, random
+
+# Behind the functions themselves: gradients are computed by functions of other families, too.
+from aiodev.kernels import (
+    complex_gradients as _of_complex_numbers,  # noqa: F401
+    fft,
+    linalg,
+    random,
+)
 from aiodev.kernels.creation import eye, linspace, meshgrid, tril, triu
 from aiodev.kernels.elementwise import table as _elementwise
 from aiodev.kernels.elementwise.conversion import astype, clip, where
 from aiodev.kernels.elementwise.difference import diff
 from aiodev.kernels.elementwise.fusion import Fused, binary_transform, fused, unary_transform
 from aiodev.kernels.elementwise.table import *  # noqa: F403  # the table says what there is
-
-# Behind the functions themselves: gradients are computed by functions of other families, too.
+from aiodev.kernels.fft import gradients as _of_fft  # noqa: F401
 from aiodev.kernels.indexing import gradients as _of_indexing  # noqa: F401
 from aiodev.kernels.indexing.put import put, scatter_add
 from aiodev.kernels.indexing.search import nonzero, searchsorted, select
 from aiodev.kernels.indexing.take import take, take_along_axis
-from aiodev.kernels.linalg import gradients as _of_linalg  # noqa: F401
+from aiodev.kernels.linalg import decompositions as _of_decompositions, gradients as _of_linalg  # noqa: F401
 from aiodev.kernels.linalg.products import matmul, matrix_transpose, tensordot, vecdot
 from aiodev.kernels.manipulation import gradients as _of_manipulation  # noqa: F401
 from aiodev.kernels.manipulation.joining import concat, pad, repeat, roll, stack, tile
@@ -62,7 +67,11 @@ from aiodev.kernels.manipulation.views import (
     unstack,
 )
 from aiodev.kernels.nn import gradients as _of_nn  # noqa: F401
+from aiodev.kernels.nn.attention import scaled_dot_product_attention
+from aiodev.kernels.nn.convolution import conv2d
+from aiodev.kernels.nn.embedding import embedding
 from aiodev.kernels.nn.normalization import layer_norm, log_softmax, rms_norm, softmax
+from aiodev.kernels.nn.pooling import avg_pool2d, max_pool2d
 from aiodev.kernels.reductions import (
     all,
     any,
@@ -113,17 +122,20 @@ __all__ = [
     "argsort",
     "asarray",
     "astype",
+    "avg_pool2d",
     "binary_transform",
     "broadcast_arrays",
     "broadcast_to",
     "can_cast",
     "clip",
     "concat",
+    "conv2d",
     "count_nonzero",
     "cumulative_prod",
     "cumulative_sum",
     "diff",
     "e",
+    "embedding",
     "empty",
     "empty_like",
     "expand_dims",
@@ -146,6 +158,7 @@ __all__ = [
     "matmul",
     "matrix_transpose",
     "max",
+    "max_pool2d",
     "mean",
     "meshgrid",
     "min",
@@ -166,6 +179,7 @@ __all__ = [
     "result_type",
     "rms_norm",
     "roll",
+    "scaled_dot_product_attention",
     "scatter_add",
     "searchsorted",
     "select",

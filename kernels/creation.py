@@ -46,7 +46,7 @@ def space_evenly(i: int, steps: float, count: int, start: Any, stop: Any, out: A
 
 @aiodev.kernel
 def space_whole(i: int, steps: float, count: int, start: Any, stop: Any, out: Any) -> None:
-    """The same, rounded down."""
+    """A number between two, as NumPy computes it, rounded down; the last one exactly."""
     width = stop - start
     step = width / steps
     if i == count:
@@ -193,7 +193,7 @@ def meshgrid(*arrays: aiodev.Array, indexing: str = "xy") -> list[aiodev.Array]:
     return broadcast_arrays(*laid)
 
 
-@aiodev.operation(reads=["x"], writes="out")
+@aiodev.operation(reads=["x"], writes="out", in_place="x")
 def tril(call: aiodev.Call, x: aiodev.Array, /, *, k: int = 0, out: aiodev.Array | None = None) -> aiodev.Array:
     """The lower triangles of matrices, in the last two dimensions; zeros above a diagonal.
 
@@ -215,7 +215,7 @@ def tril(call: aiodev.Call, x: aiodev.Array, /, *, k: int = 0, out: aiodev.Array
     return _keep(call, keep_lower, x, k)
 
 
-@aiodev.operation(reads=["x"], writes="out")
+@aiodev.operation(reads=["x"], writes="out", in_place="x")
 def triu(call: aiodev.Call, x: aiodev.Array, /, *, k: int = 0, out: aiodev.Array | None = None) -> aiodev.Array:
     """The upper triangles of matrices, in the last two dimensions; zeros below a diagonal. Otherwise as :func:`tril`.
 

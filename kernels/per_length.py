@@ -12,15 +12,9 @@ from collections import Counter
 from collections.abc import Callable
 
 import aiodev
+from aiodev.kernels.tuning import LONGEST, RECURRING
 
 __all__ = ["PerLength", "launch"]
-
-#: Longest rows that have kernels of their own. Larger: more compilations; and rows of more elements than a vector has are apart
-#: so far that they are read more slowly side by side than one after the other. Smaller: rows are not taken in vectors.
-LONGEST = 8
-#: Calls of a length after which it has recurred. Larger: rows are not taken in vectors for longer; smaller: compilations for
-#: lengths that do not come again.
-RECURRING = 16
 
 
 class PerLength:

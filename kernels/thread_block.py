@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 import aiodev
+from aiodev.kernels.tuning import TEAM_EACH, TEAM_PIECE, TEAMS
 from aiodev.lang import team_array, team_barrier, team_rank
 
 __all__ = [
@@ -39,12 +40,8 @@ __all__ = [
 #: Threads of a team.
 TEAM_BITS = 8
 TEAM = 1 << TEAM_BITS
-#: Lanes are doubled while each would have more elements than that.
-_EACH = 8
 #: Columns that a team reduces side by side at most: those that a warp reads at once.
 _COLUMN_BITS = 5
-#: Teams that a launch should have if there is enough to do, and elements that a piece has at least.
-_TEAMS, _PIECE = 1 << 10, 1 << 11
 
 
 def has_teams(device: aiodev.Device) -> bool:
@@ -63,7 +60,7 @@ def on_teams(kernel: aiodev.Kernel, body: Callable[..., Any]) -> None:
 def lane_bits(length: int) -> int:
     """How many lanes reduce a row of ``length``, as a power of two."""
     bits = 0
-    while bits < TEAM_BITS and length > (_EACH << bits):
+    while bits < TEAM_BITS and length > (TEAM_EACH << bits):
         bits += 1
     return bits
 
@@ -76,9 +73,9 @@ def teams_for(rows: int, length: int) -> int:
 
 def pieces_of(rows: int, length: int) -> int:
     """Into how many pieces each row is cut."""
-    if rows == 0 or 2 * rows >= _TEAMS or length <= 2 * _PIECE:
+    if rows == 0 or 2 * rows >= TEAMS or length <= 2 * TEAM_PIECE:
         return 1
-    return min(-(-_TEAMS // rows), -(-length // _PIECE))
+    return min(-(-TEAMS // rows), -(-length // TEAM_PIECE))
 
 
 def column_bits(inner: int) -> int:
@@ -98,10 +95,10 @@ def strips_of(inner: int) -> int:
 def slabs_of(columns: int, length: int, inner: int) -> int:
     """Into how many slabs of rows ``columns`` sets of ``inner`` columns of ``length`` are cut."""
     teams = columns * strips_of(inner)
-    if teams == 0 or 2 * teams >= _TEAMS:
+    if teams == 0 or 2 * teams >= TEAMS:
         return 1
     lanes = TEAM >> column_bits(inner)
-    return max(1, min(-(-_TEAMS // teams), length // (_EACH * lanes)))
+    return max(1, min(-(-TEAMS // teams), length // (TEAM_EACH * lanes)))
 
 
 # Bodies

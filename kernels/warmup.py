@@ -1,8 +1,8 @@
 """Warm-up: compiling the standard kernels ahead of time.
 
-What there is to compile is found by calling each function with small arrays, as programs will: two operands of one shape, an
-operand that is repeated, a number; along no axis, the first and the last. A function whose parameters say nothing of
-what they take registers a sample call of its own.
+What there is to compile is found by calling each function with arrays, as programs will: two operands of one shape, a row, a
+column or an element that is repeated, a number; along no axis, the first and the last, of few and of many elements. A
+function whose parameters say nothing of what they take registers a sample call of its own.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ COMMON_DTYPES = ("float32", "float64", "int64")
 #: Calls a function of the library with arrays of a dtype.
 Sample = Callable[[Any], object]
 _LENGTH = 4
+#: What a function along an axis is called with: few elements; one long row; rows of many elements and of few. Each is what one
+#: or the other function has kernels of its own for.
+_ALONG = ((_LENGTH, _LENGTH), ((1 << 17) + 1,), (1 << 9, 1 << 6), (1 << 10, 1 << 3))
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _samples: dict[str, list[Sample]] = {}
 
@@ -47,19 +50,23 @@ def register_sample(name: str, sample: Sample) -> None:
     _samples.setdefault(name, []).append(sample)
 
 
-def _array(dtype: Any) -> aiodev.Array:
-    return aiodev.ones((_LENGTH, _LENGTH), dtype=dtype)
+def _array(dtype: Any, shape: tuple[int, ...] = (_LENGTH, _LENGTH)) -> aiodev.Array:
+    return aiodev.ones(shape, dtype=dtype)
 
 
 def _indices() -> aiodev.Array:
     return aiodev.zeros((_LENGTH, _LENGTH), dtype=np.int64)
 
 
+#: Ways to give a second operand: an array of the same shape, a row, a column, a single element, a number.
+_OPERANDS = 5
 #: What goes to a parameter of each name, for a dtype: all the ways to try.
 _ARGUMENTS: Mapping[str, Callable[[Any], list[Any]]] = {
     "x": lambda dtype: [_array(dtype)],
     "x1": lambda dtype: [_array(dtype)],
-    "x2": lambda dtype: [_array(dtype), _array(dtype)[:1], parse_dtype(dtype).type(2).item()],
+    "x2": lambda dtype: [
+        _array(dtype), _array(dtype)[:1], _array(dtype)[:, :1], _array(dtype)[0, 0], parse_dtype(dtype).type(2).item()
+    ],
     "values": lambda dtype: [_array(dtype)],
     "condition": lambda dtype: [_array(np.bool_)],
     "indices": lambda dtype: [_indices()],
@@ -80,14 +87,24 @@ def samples(function: Callable[..., Any]) -> list[Sample]:
     if not required or any(p.kind not in _POSITIONAL or p.name not in _ARGUMENTS for p in required):
         return []
     names = [p.name for p in required]
+    if names == ["x"] and "axis" in parameters:
+        return [
+            functools.partial(_call_along, function, shape, named)
+            for shape in _ALONG
+            for named in ({}, *({"axis": axis} for axis in (0, -1)[: len(shape)]))
+        ]
     along = [{"axis": axis} for axis in (0, -1)] if "axis" in parameters and "axis" not in names else []
 
     def call(way: int, named: dict[str, int], dtype: Any) -> object:
         given = ((found := _ARGUMENTS[name](dtype))[min(way, len(found) - 1)] for name in names)
         return function(*given, **named)
 
-    ways = range(3 if "x2" in names else 1)
+    ways = range(_OPERANDS if "x2" in names else 1)
     return [functools.partial(call, way, named) for way in ways for named in ({}, *along)]
+
+
+def _call_along(function: Callable[..., Any], shape: tuple[int, ...], named: dict[str, int], dtype: Any) -> object:
+    return function(_array(dtype, shape), **named)
 
 
 async def warm_up(

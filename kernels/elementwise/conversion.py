@@ -151,8 +151,9 @@ def astype(
     function = _conversions.get(wanted)
     if function is None:
         expression = "{x} != 0" if wanted.kind == "b" else "{x}"
-        derivatives = {"x": "{g}"} if dtypes.kind(wanted) == "f" else None
+        derivatives = {"x": "{g}"} if dtypes.kind(wanted) in "fc" else None
         made = Elementwise("astype", expression, ("x",), lambda kind: (kind, wanted), derivatives=derivatives)
+        made.function.operation.holomorphic = True  # type: ignore[attr-defined]
         function = _conversions[wanted] = made.function
     return function(there)
 

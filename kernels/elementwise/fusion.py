@@ -184,7 +184,8 @@ def fused(function: Callable[..., Any] | None = None, /, *, dtype: Any = None) -
 
     A function of arrays, with operators and the elementwise functions of :mod:`aiodev.kernels` or NumPy, gives what it would
     give by itself: shapes broadcast, and every step has the dtype that it has of arrays. Only what is stored in 16 bits is not
-    rounded in between. It is called once for each combination of types, with something that stands for arrays.
+    rounded in between. It is called once for each combination of types, with something that stands for arrays. A truth value
+    is one of NumPy's there, not one of Python's numbers: the sum of two is whether either is true.
 
     A function that decides by a value (``if x > 0``), or computes by something else (``math``, :mod:`aiodev.lang`), is taken
     as a function of numbers, and compiled as a kernel's body is, with the compiler's types in between. The result's dtype is

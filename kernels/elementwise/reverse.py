@@ -53,6 +53,8 @@ def _pass_on(step: Step, total: Any, totals: dict[int, Any]) -> None:
             continue
         known = {**named, "g": total, "result": result}
         own = rule(*[known[parameter] for parameter in inspect.signature(rule).parameters])
+        if own is None:
+            continue
         own = own.astype(value.dtype)
         before = totals.get(id(value))
         totals[id(value)] = own if before is None else before + own

@@ -31,6 +31,8 @@ class Row(NamedTuple):
 
 #: From the operands' types to what they become and, behind them, the result's, as ``aiodev.dtypes.resolve`` has them.
 Resolve = Callable[..., Sequence[Any]]
+#: An expression; one for real and one for complex numbers, under ``""`` and ``"c"``; or none.
+Gradient = str | Mapping[str, str] | None
 #: By name.
 TABLE: dict[str, Row] = {}
 
@@ -83,7 +85,7 @@ class Group:
         *,
         types: Resolve | None = None,
         kept: str = "",
-        gradient: str | None = "",
+        gradient: Gradient = "",
     ) -> Unary:
         """Declare a function of one array.
 
@@ -96,8 +98,9 @@ class Group:
             found: the result of that, as NumPy prints it.
             types: what its dtypes are resolved by; by default as those of ``reference``, which is one of NumPy's ufuncs then.
             kept: kinds of dtypes of which it gives the argument back, as the array API has it.
-            gradient: of real numbers, an expression of ``{g}``, the gradient of the result, of ``{x}`` and ``{result}``; None
-                where the result does not depend on the operand smoothly, and empty for a function without a gradient.
+            gradient: an expression, or one for real and one for complex numbers: of ``{g}``, the gradient of the result, of
+                ``{x}`` and ``{result}``; None where the result does not depend on the operand smoothly, and empty for a
+                function without a gradient.
         """
         by_kind = {"": expression} if isinstance(expression, str) else expression
         by_kind = {**by_kind, **dict.fromkeys(kept, "{x}")}
@@ -123,7 +126,7 @@ class Group:
         found: str,
         *,
         compares: bool = False,
-        gradients: tuple[str | None, str | None] = ("", ""),
+        gradients: tuple[Gradient, Gradient] = ("", ""),
     ) -> Binary:
         """Declare a function of two arrays, of ``{x1}`` and ``{x2}``, in the same way.
 
@@ -144,14 +147,15 @@ class Group:
         reference: Any,
         text: str,
         near: Any = None,
-        gradients: Sequence[str | None] = ("",),
+        gradients: Sequence[Gradient] = ("",),
     ) -> Any:
         TABLE[name] = Row(self._title, operands, reference)
         gradients = [None] * len(operands) if self._is_constant else gradients
         derivatives = None if "" in gradients else dict(zip(operands, gradients, strict=True))
         called = called_by(expression if isinstance(expression, str) else expression[""], operands)
         if derivatives is not None and called is not None:
-            declare_call(called, operands, derivatives)
+            real = {own: given if given is None or isinstance(given, str) else given[""] for own, given in derivatives.items()}
+            declare_call(called, operands, real)
         module = "aiodev.kernels.elementwise.table"
         made = Elementwise(name, expression, operands, rule, doc=text, module=module, near=near, derivatives=derivatives)
         return made.function

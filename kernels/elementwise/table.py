@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aiodev import dtypes
+from aiodev.kernels.elementwise.derivatives import declare_call
 from aiodev.kernels.elementwise.rows import TABLE, Group
 
 
@@ -131,9 +132,19 @@ pow = _arithmetic.binary(
     np.power,
     "x1 to the power of x2. Powers of integers wrap around.", "[2.0, 3.0], 2", "[4., 9.]",
     gradients=(
-        "{g} * {x2} * lang.pow({x1}, {x2} - np.float32(1)) if {x2} != 0 else {g} * np.float32(0)",
-        "{g} * {result} * lang.log({x1}) if {x1} != 0 or {x2} < 0 else {g} * np.float32(0)",
+        {
+            "": "{g} * {x2} * lang.pow({x1}, {x2} - np.float32(1)) if {x2} != 0 else {g} * np.float32(0)",
+            "c": "{g} * {x2} * complex_power({x1}, {x2} - np.float32(1))",
+        },
+        {
+            "": "{g} * {result} * lang.log({x1}) if {x1} != 0 or {x2} < 0 else {g} * np.float32(0)",
+            "c": "{g} * {result} * lang.log({x1})",
+        },
     ),
+)
+declare_call(
+    "complex_power", ("x1", "x2"),
+    {"x1": "{g} * {x2} * complex_power({x1}, {x2} - np.float32(1))", "x2": "{g} * {result} * lang.log({x1})"},
 )
 reciprocal = _arithmetic.unary(
     "reciprocal", {"": "np.reciprocal({x})", "i": "whole_inverse({x})", "u": "whole_inverse({x})"}, np.reciprocal,
@@ -341,7 +352,10 @@ acos = _trigonometry.unary(
 acosh = _trigonometry.unary(
     "acosh", "lang.acosh({x})", np.arccosh,
     "The inverse of the hyperbolic cosine; NaN below 1.", "[1.0]", "[0.]",
-    gradient="np.divide({g}, lang.sqrt({x} * {x} - np.float32(1)))",
+    gradient={
+        "": "np.divide({g}, lang.sqrt({x} * {x} - np.float32(1)))",
+        "c": "np.divide({g}, lang.sqrt({x} - np.float32(1)) * lang.sqrt({x} + np.float32(1)))",
+    },
 )
 asin = _trigonometry.unary(
     "asin", "lang.asin({x})", np.arcsin,

@@ -99,8 +99,8 @@ class Traced:
         """The dtype, as of an array."""
         if isinstance(self.kind, type):
             raise AttributeError(f"{self.kind.__name__} has no dtype")
-        found: DType = self.kind
-        return found
+        dtype: DType = self.kind
+        return dtype
 
     def astype(self, dtype: Any) -> Traced:
         """The elements in another dtype, as of an array."""

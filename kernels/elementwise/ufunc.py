@@ -50,7 +50,8 @@ class Elementwise:
         near: from a number and another operand to what is computed with in its place.
         by_name: whether ``out`` is given by its name only.
         derivatives: by the operand's name, the expression of its gradient, over ``{g}``, that of the result, the operands and
-            the ``{result}``; None of an operand on which the result does not depend smoothly. Without it there is no gradient.
+            the ``{result}``, or one for complex numbers under ``"c"`` and for real ones under ``""``; None of an operand on
+            which the result does not depend smoothly. Without it there is no gradient.
 
     Attributes:
         function: the operation: of the operands, and ``out``.
@@ -69,7 +70,7 @@ class Elementwise:
         module: str = __name__,
         near: Callable[[Any, Any], Any] | None = None,
         by_name: bool = True,
-        derivatives: Mapping[str, str | None] | None = None,
+        derivatives: Mapping[str, str | Mapping[str, str] | None] | None = None,
     ) -> None:
         self.name = name
         self.expressions = {"": expression} if isinstance(expression, str) else expression
@@ -177,10 +178,12 @@ class Elementwise:
         return kernel
 
 
-def _rule(name: str, expression: str | None, module: str) -> Callable[..., Any] | None:
+def _rule(name: str, expression: str | Mapping[str, str] | None, module: str) -> Callable[..., Any] | None:
     """The gradient of an operand, as an elementwise function that is made when it is first called."""
     if expression is None:
         return None
+    if not isinstance(expression, str):
+        return _rule_by_kind(name, expression, module)
     if expression == "{g}":
         return lambda g: g
     names = names_in(expression)
@@ -193,6 +196,21 @@ def _rule(name: str, expression: str | None, module: str) -> Callable[..., Any] 
 
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     rule.__signature__ = inspect.Signature([inspect.Parameter(own, kind) for own in names])  # type: ignore[attr-defined]
+    return rule
+
+
+def _rule_by_kind(name: str, expressions: Mapping[str, str], module: str) -> Callable[..., Any]:
+    """The gradient by two expressions, for real and for complex numbers; the latter names nothing that the former does not."""
+    real, complex_ = (_rule(name, expressions[kind], module) for kind in ("", "c"))
+    assert real is not None and complex_ is not None
+    names = list(inspect.signature(real).parameters)
+    places = [names.index(own) for own in inspect.signature(complex_).parameters]
+
+    def rule(*values: Any) -> Any:
+        is_complex = values[names.index("g")].dtype.kind == "c"
+        return complex_(*[values[place] for place in places]) if is_complex else real(*values)
+
+    rule.__signature__ = inspect.signature(real)  # type: ignore[attr-defined]
     return rule
 
 
@@ -214,7 +232,9 @@ def differentiable(
     for operand in operands:
         derived = derivative_of(expression, operand)
         derivatives[operand] = None if derived is None else f"{{g}} * ({derived})"
-    return Elementwise(name, expression, operands, _common_type, module=module, derivatives=derivatives).function
+    made = Elementwise(name, expression, operands, _common_type, module=module, derivatives=derivatives).function
+    made.operation.holomorphic = True  # type: ignore[attr-defined]  # of real functions no complex numbers come
+    return made
 
 
 def _common_type(*kinds: Any) -> Sequence[DType]:

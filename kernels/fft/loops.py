@@ -21,9 +21,10 @@ import numpy as np
 import aiodev
 from aiodev.kernels.arguments import shared
 from aiodev.kernels.linalg.tiling import cores_of
+from aiodev.kernels.tuning import TRANSFORMED_EACH, TRANSFORMED_SHARES, UNASKED
 from aiodev.lang import call_native
 
-__all__ = ["FORWARD", "HERMITIAN", "INVERSE", "REAL_EVEN", "REAL_ODD", "transform"]
+__all__ = ["FORWARD", "HERMITIAN", "INVERSE", "REAL_EVEN", "REAL_ODD", "are_callable", "transform"]
 
 #: Transforms, in the table's order: complex ones, those of an even and an odd number of real elements, and back to real ones.
 FORWARD, INVERSE, REAL_EVEN, REAL_ODD, HERMITIAN = range(5)
@@ -37,14 +38,10 @@ _LOOPS = (
 )
 #: Behind these in the table: C's functions for memory.
 _ALLOCATE, _FREE = 4 * len(_LOOPS), 4 * len(_LOOPS) + 1
-#: Bytes that a loop may take without being asked for before.
-_LITTLE = 1 << 20
 #: Elements that pocketfft has for each of a row at most, for lengths with small factors only and for others; rows at a time.
 _SMOOTH, _OTHERS, _TOGETHER = 4, 10, 4
 #: Words of an index: three addresses, three lengths, the distances of rows, and those of elements.
 _WORDS = 11
-#: Elements for one index, at least: some tens of µs. And indices for each core: several even out when they start.
-_PIECE, _SHARES = 1 << 12, 4
 
 
 _C = ctypes.CDLL(None)
@@ -65,6 +62,16 @@ class _UFunc(ctypes.Structure):
 
 
 @functools.cache
+def are_callable() -> bool:
+    """Whether this NumPy has its transforms in a way that is known here: its module is private."""
+    try:
+        _addresses()
+    except NotImplementedError:
+        return False
+    return True
+
+
+@functools.cache
 def _addresses() -> np.ndarray[Any, Any]:
     """Of each loop, and of what it is given, for each transform in single precision, then in double; of C's functions.
 
@@ -79,6 +86,17 @@ def _addresses() -> np.ndarray[Any, Any]:
         raise NotImplementedError(text) from error
     memory = [ctypes.cast(function, ctypes.c_void_p).value or 0 for function in (_C.posix_memalign, _C.free)]
     return np.array([*(word for pair in found for word in pair), *memory], np.uint64)
+
+
+def process_table(device: aiodev.Device) -> tuple[aiodev.Array, aiodev.Completion[None] | None]:
+    """The table, for graphs that were saved by another process, where the addresses are others.
+
+    Raises:
+        NotImplementedError: this NumPy has no such loops.
+    """
+    table = shared(_addresses(), device)
+    assert table is not None  # the device's kernels run in this process
+    return table, None
 
 
 def _loop(ufunc: np.ufunc, types: str) -> tuple[int, int]:
@@ -126,11 +144,11 @@ def transform(call: aiodev.Call, kind: int, x: aiodev.Array, out: aiodev.Array, 
     rows, length = x.shape[0] * x.shape[1], out.shape[2]
     if kind in (REAL_EVEN, REAL_ODD):
         length = 2 * length - (2 if kind == REAL_EVEN else 1)
-    group = max(-(-rows // (_SHARES * cores_of(call.device))), min(rows, -(-_PIECE // length)))
+    group = max(-(-rows // (TRANSFORMED_SHARES * cores_of(call.device))), min(rows, -(-TRANSFORMED_EACH // length)))
     indices = -(-rows // group)
     words, factors = call.scratch((indices, _WORDS), np.int64), call.scratch(indices, real)
     place, room = 4 * kind + 2 * double, _room_for(length, group) * 2 * real.itemsize
-    constants = call.constant(table), place, group, room if room > _LITTLE else 0, real.type(factor)
+    constants = call.constant(table), place, group, room if room > UNASKED else 0, real.type(factor)
     call.launch(transform_rows, indices, *constants, x, words, factors, out)
 
 

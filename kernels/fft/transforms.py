@@ -19,11 +19,12 @@ from aiodev.kernels.arguments import (
     whole_number,
     whole_numbers,
 )
+from aiodev.kernels.cuda_libraries import library_of
 from aiodev.kernels.elementwise.conversion import convert
 from aiodev.kernels.elementwise.table import conj
-from aiodev.kernels.fft import loops
+from aiodev.kernels.fft import cufft, host_calls, loops
 
-__all__ = ["fft", "fftn", "hfft", "ifft", "ifftn", "ihfft", "irfft", "irfftn", "rfft", "rfftn"]
+__all__ = ["fft", "fftn", "hfft", "ifft", "ifftn", "ihfft", "irfft", "irfftn", "lines_of", "rfft", "rfftn"]
 
 DType = np.dtype[Any]
 #: The way that the other transform's factors go.
@@ -54,7 +55,7 @@ def fft(
     Raises:
         ValueError: the axis is not there, ``n`` is less than 1, or there is no such norm.
         TypeError: ``n`` or ``axis`` is no integer, or ``out`` has another dtype than the result.
-        NotImplementedError: there are no transforms for the device, which is not a CPU.
+        NotImplementedError: there are no transforms for the device, or no cuFFT is installed for it.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -80,7 +81,7 @@ def ifft(
     Raises:
         ValueError: the axis is not there, ``n`` is less than 1, or there is no such norm.
         TypeError: ``n`` or ``axis`` is no integer, or ``out`` has another dtype than the result.
-        NotImplementedError: there are no transforms for the device, which is not a CPU.
+        NotImplementedError: there are no transforms for the device, or no cuFFT is installed for it.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -106,7 +107,7 @@ def rfft(
     Raises:
         ValueError: the axis is not there, ``n`` is less than 1, or there is no such norm.
         TypeError: ``x`` is complex, ``n`` or ``axis`` is no integer, or ``out`` has another dtype than the result.
-        NotImplementedError: there are no transforms for the device, which is not a CPU.
+        NotImplementedError: there are no transforms for the device, or no cuFFT is installed for it.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -114,7 +115,7 @@ def rfft(
         >>> aiodev.kernels.fft.rfft(x).numpy_blocking()
         array([1.+0.j, 1.+0.j, 1.+0.j])
     """
-    place, length = _line(call, x, n, axis)
+    place, length = _line(call.name, x, n, axis)
     return _run(call, x, _of_real(call, x), [_real_pass(place, length, _factor(call, norm, length))])
 
 
@@ -133,7 +134,7 @@ def irfft(
     Raises:
         ValueError: the axis is not there, ``n`` is less than 1, or there is no such norm.
         TypeError: ``n`` or ``axis`` is no integer, or ``out`` has another dtype than the result.
-        NotImplementedError: there are no transforms for the device, which is not a CPU.
+        NotImplementedError: there are no transforms for the device, or no cuFFT is installed for it.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -141,7 +142,7 @@ def irfft(
         >>> aiodev.kernels.fft.irfft(x).numpy_blocking()
         array([1., 0., 0., 0.])
     """
-    place, length = _line(call, x, n, axis, doubled=True)
+    place, length = _line(call.name, x, n, axis, doubled=True)
     last = _Pass(loops.HERMITIAN, place, length, _factor(call, _swapped(call, norm), length))
     return _run(call, x, _complex_of(x), [last])
 
@@ -161,7 +162,7 @@ def hfft(
     Raises:
         ValueError: the axis is not there, ``n`` is less than 1, or there is no such norm.
         TypeError: ``n`` or ``axis`` is no integer, or ``out`` has another dtype than the result.
-        NotImplementedError: there are no transforms for the device, which is not a CPU.
+        NotImplementedError: there are no transforms for the device, or no cuFFT is installed for it.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -169,7 +170,7 @@ def hfft(
         >>> aiodev.kernels.fft.hfft(x).numpy_blocking()
         array([4., 0., 0., 0.])
     """
-    place, length = _line(call, x, n, axis, doubled=True)
+    place, length = _line(call.name, x, n, axis, doubled=True)
     last = _Pass(loops.HERMITIAN, place, length, _factor(call, norm, length))
     return _run(call, conj(x) if x.dtype.kind == "c" else x, _complex_of(x), [last])
 
@@ -189,7 +190,7 @@ def ihfft(
     Raises:
         ValueError: the axis is not there, ``n`` is less than 1, or there is no such norm.
         TypeError: ``x`` is complex, ``n`` or ``axis`` is no integer, or ``out`` has another dtype than the result.
-        NotImplementedError: there are no transforms for the device, which is not a CPU.
+        NotImplementedError: there are no transforms for the device, or no cuFFT is installed for it.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -197,7 +198,7 @@ def ihfft(
         >>> aiodev.kernels.fft.ihfft(x).numpy_blocking().real
         array([1., 1., 1.])
     """
-    place, length = _line(call, x, n, axis)
+    place, length = _line(call.name, x, n, axis)
     only = _real_pass(place, length, _factor(call, _swapped(call, norm), length))
     result = _run(call, x, _of_real(call, x), [only])
     return conj(result, out=result)
@@ -219,7 +220,7 @@ def fftn(
         ValueError: an axis is not there or is named twice, a length is less than 1, there are not as many of them as axes, or
             there is no such norm.
         TypeError: something that is no integer is among ``s`` or ``axes``, or ``out`` has another dtype than the result.
-        NotImplementedError: there are no transforms for the device, which is not a CPU.
+        NotImplementedError: there are no transforms for the device, or no cuFFT is installed for it.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -246,7 +247,7 @@ def ifftn(
         ValueError: an axis is not there or is named twice, a length is less than 1, there are not as many of them as axes, or
             there is no such norm.
         TypeError: something that is no integer is among ``s`` or ``axes``, or ``out`` has another dtype than the result.
-        NotImplementedError: there are no transforms for the device, which is not a CPU.
+        NotImplementedError: there are no transforms for the device, or no cuFFT is installed for it.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -273,7 +274,7 @@ def rfftn(
         ValueError: an axis is not there or is named twice, there is none, a length is less than 1, there are not as many of
             them as axes, or there is no such norm.
         TypeError: ``x`` is complex, something that is no integer is among ``s`` or ``axes``, or ``out`` has another dtype.
-        NotImplementedError: there are no transforms for the device, which is not a CPU.
+        NotImplementedError: there are no transforms for the device, or no cuFFT is installed for it.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -281,7 +282,7 @@ def rfftn(
         array([[4.+0.j, 0.+0.j],
                [0.+0.j, 0.+0.j]])
     """
-    *others, (place, length) = _lines(call, x, s, axes, least=1)
+    *others, (place, length) = lines_of(call.name, x, s, axes, least=1)
     passes = [_real_pass(place, length, _factor(call, norm, length))]
     passes += [_Pass(loops.FORWARD, axis, n, _factor(call, norm, n)) for axis, n in reversed(others)]
     return _run(call, x, _of_real(call, x), passes)
@@ -304,7 +305,7 @@ def irfftn(
         ValueError: an axis is not there or is named twice, there is none, a length is less than 1, there are not as many of
             them as axes, or there is no such norm.
         TypeError: something that is no integer is among ``s`` or ``axes``, or ``out`` has another dtype than the result.
-        NotImplementedError: there are no transforms for the device, which is not a CPU.
+        NotImplementedError: there are no transforms for the device, or no cuFFT is installed for it.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -313,7 +314,7 @@ def irfftn(
         array([[1., 1.],
                [1., 1.]])
     """
-    *others, (place, length) = _lines(call, x, s, axes, least=1, doubled=True)
+    *others, (place, length) = lines_of(call.name, x, s, axes, least=1, doubled=True)
     swapped = _swapped(call, norm)
     passes = [_Pass(loops.INVERSE, axis, n, _factor(call, swapped, n)) for axis, n in others]
     passes.append(_Pass(loops.HERMITIAN, place, length, _factor(call, swapped, length)))
@@ -323,21 +324,20 @@ def irfftn(
 # Arguments
 
 
-def _line(call: aiodev.Call, x: aiodev.Array, n: Any, axis: Any, doubled: bool = False) -> tuple[int, int]:
+def _line(name: str, x: aiodev.Array, n: Any, axis: Any, doubled: bool = False) -> tuple[int, int]:
     """The axis, and how many elements are transformed; if ``doubled``, of real ones that become those of ``x``."""
-    place = checked_axis(call.name, axis, x.ndim)
+    place = checked_axis(name, axis, x.ndim)
     own = 2 * (x.shape[place] - 1) if doubled else x.shape[place]
-    found = own if n is None else whole_number(call.name, "n", n)
+    found = own if n is None else whole_number(name, "n", n)
     if found < 1:
-        raise ValueError(f"{call.name}: n: expected 1 or more, got {found}; the shape of x is {x.shape}")
+        raise ValueError(f"{name}: n: expected 1 or more, got {found}; the shape of x is {x.shape}")
     return place, found
 
 
-def _lines(
-    call: aiodev.Call, x: aiodev.Array, s: Any, axes: Any, least: int = 0, doubled: bool = False
+def lines_of(
+    name: str, x: aiodev.Array, s: Any, axes: Any, least: int = 0, doubled: bool = False
 ) -> list[tuple[int, int]]:
     """The axes, and how many elements are transformed along each; if ``doubled``, of real ones along the last."""
-    name = call.name
     wanted = None if s is None else whole_numbers(f"{name}: s", s)
     if axes is None:
         given: Sequence[int] = range(x.ndim) if wanted is None else range(-len(wanted), 0)
@@ -359,10 +359,10 @@ def _lines(
 
 
 def _swapped(call: aiodev.Call, norm: Any) -> str:
-    found = _SWAPPED.get(norm) if isinstance(norm, str) else None
-    if found is None:
+    other = _SWAPPED.get(norm) if isinstance(norm, str) else None
+    if other is None:
         raise ValueError(f"{call.name}: norm {norm!r}: expected 'backward', 'ortho' or 'forward'")
-    return found
+    return other
 
 
 def _factor(call: aiodev.Call, norm: Any, n: int) -> float:
@@ -397,13 +397,13 @@ def _real_pass(place: int, length: int, factor: float) -> _Pass:
 
 
 def _complex_one(call: aiodev.Call, x: aiodev.Array, n: Any, axis: Any, norm: Any, kind: int) -> aiodev.Array:
-    place, length = _line(call, x, n, axis)
+    place, length = _line(call.name, x, n, axis)
     way = norm if kind == loops.FORWARD else _swapped(call, norm)
     return _run(call, x, _complex_of(x), [_Pass(kind, place, length, _factor(call, way, length))])
 
 
 def _complex_all(call: aiodev.Call, x: aiodev.Array, s: Any, axes: Any, norm: Any, kind: int) -> aiodev.Array:
-    found = _lines(call, x, s, axes)
+    found = lines_of(call.name, x, s, axes)
     way = norm if kind == loops.FORWARD else _swapped(call, norm)
     _swapped(call, norm)
     return _run(call, x, _complex_of(x), [_Pass(kind, place, n, _factor(call, way, n)) for place, n in reversed(found)])
@@ -411,11 +411,8 @@ def _complex_all(call: aiodev.Call, x: aiodev.Array, s: Any, axes: Any, norm: An
 
 def _run(call: aiodev.Call, x: aiodev.Array, dtype: DType, passes: list[_Pass]) -> aiodev.Array:
     """Transform along one axis after the other, where the elements lie if their number stays the same."""
-    if not aiodev.capabilities(call.device).host_code:
-        raise NotImplementedError(
-            f"{call.name}: needs transforms on {call.device}, such as cuFFT's, which aiodev does not call yet; "
-            f"x.to('cpu') transforms there"
-        )
+    on_host = loops if loops.are_callable() else host_calls
+    library = library_of(call, on_host, cufft, "cuFFT", "transforms")
     shape = list(x.shape)
     for step in passes:
         shape[step.axis] = step.length
@@ -440,7 +437,7 @@ def _run(call: aiodev.Call, x: aiodev.Array, dtype: DType, passes: list[_Pass]) 
             into = current
         else:
             into = call.scratch(lengths, made)
-        loops.transform(call, step.kind, *_rows(current, into, step.axis), step.factor)
+        library.transform(call, step.kind, *_rows(current, into, step.axis), step.factor)
         current = into
     return delivered(result, target)
 
@@ -451,6 +448,8 @@ def _rows(x: aiodev.Array, out: aiodev.Array, axis: int) -> tuple[aiodev.Array, 
         x = packed(x)
     if has_no_gaps(x):
         outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+        if inner == 1:  # all are of one outer index, and so of one call
+            return tuple(a.reshape(1, outer, a.shape[axis]) for a in (x, out))  # type: ignore[return-value]
         return tuple(a.reshape(outer, a.shape[axis], inner).transpose(0, 2, 1) for a in (x, out))  # type: ignore[return-value]
     order = [a for a in range(x.ndim) if a != axis]
     first = (None,) * (3 - x.ndim)

@@ -3,12 +3,14 @@
 Views come first: integers, slices, ``...`` and None are taken by a view that leaves the dimensions of the arrays whole. What is
 left are arrays of integers, one a dimension; a mask becomes the places where it is true, and one of no dimensions the only
 place of a new dimension, or none. Several are made one index into the dimensions together, on the host where all are there,
-else by kernels.
+else by kernels. An assignment makes one of all dimensions: it takes as much time and memory as what is chosen does, however
+large the array is.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +19,7 @@ import numpy as np
 import aiodev
 from aiodev.kernels.elementwise.conversion import astype, where
 from aiodev.kernels.elementwise.table import add, greater, less, multiply
+from aiodev.kernels.indexing import bodies
 from aiodev.kernels.indexing.put import put as put_at
 from aiodev.kernels.indexing.search import submit_nonzero, submit_select
 from aiodev.kernels.indexing.take import take
@@ -26,6 +29,8 @@ __all__ = ["get", "put"]
 
 _Host = np.ndarray[Any, Any]
 _ALL = slice(None)
+#: Elements beside each other for which places are found on the host, at most. Larger: the loop is held; smaller: more launches.
+_HERE = 1 << 12
 
 
 class _Chosen(NamedTuple):
@@ -74,8 +79,7 @@ def put(x: aiodev.Array, index: Any, value: Any) -> None:
         condition = condition.reshape(*mask.shape, *(1,) * (x.ndim - mask.ndim))
         where(condition, _converted(value, x), x, out=x)
         return
-    # Whatever the index is, it chooses places as it chooses elements.
-    places = aiodev.arange(x.size, dtype="int64", device=x.device).reshape(x.shape)[items]
+    places = _places_of(x, items)
     if places.size:
         put_at(x, places.reshape(-1), _broadcast_value(_converted(value, x), places.shape).reshape(-1))
 
@@ -123,11 +127,89 @@ def _broadcast_value(value: aiodev.Array, shape: tuple[int, ...]) -> aiodev.Arra
 # What is chosen
 
 
+def _places_of(x: aiodev.Array, items: tuple[Any, ...]) -> aiodev.Array:
+    """Where the elements that an index chooses are, among all in C order; some place beyond them for what is out of bounds."""
+    mask = items[0]
+    if len(items) == 1 and mask.dtype == bool and mask.ndim and mask.shape == x.shape:
+        (places,) = _places(mask.reshape(x.size), (x.size,), 0)
+        return _moved(places, x)
+    chosen = _take_apart(x, items)
+    view = x[chosen.basic]
+    dims = sorted(chosen.arrays)
+    rest = [d for d in range(view.ndim) if d not in dims]
+    if x.ndim == view.ndim == 1:
+        return _on_device(chosen.arrays[0], view, 0)
+    offset, steps = _steps_of(x.shape, chosen.basic)
+    places = _sum_of([chosen.arrays[d] for d in dims], [steps[d] for d in dims], offset, dims, view)
+    before, ndim = dims[0] if chosen.together else 0, places.ndim
+    places = places.reshape((1,) * before + places.shape + (1,) * (len(rest) - before))
+    further: _Host | None = None
+    for k, d in enumerate(rest):
+        behind = len(rest) - k - 1 + (ndim if k < before else 0)
+        own = np.arange(view.shape[d]).reshape(-1, *(1,) * behind) * steps[d]
+        if further is not None and further.size * own.size > _HERE:
+            places, further = add(_moved(places, x), _moved(further, x)), None
+        further = own if further is None else further + own
+    if further is None:
+        return _moved(places, x)
+    if isinstance(places, np.ndarray) and places.size * further.size <= _HERE:
+        return _moved(places + further, x)
+    return add(_moved(places, x), _moved(further, x))
+
+
+def _moved(places: aiodev.Array | _Host, x: aiodev.Array) -> aiodev.Array:
+    return places if isinstance(places, aiodev.Array) else aiodev.asarray(places, device=x.device)
+
+
+def _steps_of(shape: tuple[int, ...], basic: tuple[Any, ...]) -> tuple[int, list[int]]:
+    """Of a view of elements in C order, how many are ahead of its first, and how many it goes on by along each dimension."""
+    offset, steps, axis = 0, list[int](), 0
+    for item in basic:
+        if item is None:
+            steps.append(0)
+            continue
+        step = math.prod(shape[axis + 1 :])
+        if isinstance(item, slice):
+            start, _, stride = item.indices(shape[axis])
+            steps.append(step * stride)
+        else:
+            start = operator.index(item) % shape[axis]
+        offset += start * step
+        axis += 1
+    return offset, steps + [math.prod(shape[k + 1 :]) for k in range(axis, len(shape))]
+
+
+def _sum_of(
+    indices: Sequence[aiodev.Array | _Host], steps: Sequence[int], offset: int, dims: Sequence[int], x: aiodev.Array
+) -> aiodev.Array | _Host:
+    """Indices times steps, and an offset; nowhere, where one on the device is out of bounds."""
+    if not any(isinstance(each, aiodev.Array) for each in indices):
+        parts = [_within(np.asarray(each), x.shape[d], d) * n for each, n, d in zip(indices, steps, dims, strict=True)]
+        return np.asarray(sum(np.broadcast_arrays(*parts)) + offset)
+    total: aiodev.Array | None = None
+    for given, step, dim in zip(indices, steps, dims, strict=True):
+        each = _find_places(_on_device(given, x, dim), x.shape[dim], step, offset if total is None else 0)
+        total = each if total is None else add(total, each)
+    assert total is not None
+    return total
+
+
+@aiodev.operation(reads=["indices"], numbers=["length", "step", "offset"], name="put")
+def _find_places(call: aiodev.Call, indices: aiodev.Array, length: Any, step: Any, offset: Any) -> aiodev.Array:
+    places = call.new(indices.shape, np.int64)
+    if indices.size:
+        flat = call.packed(indices).reshape(indices.size)
+        call.launch(bodies.find_places, indices.size, length, step, offset, flat, places.reshape(indices.size))
+    return places
+
+
 def _take_apart(x: aiodev.Array, index: Any) -> _Chosen:
     items = [_as_array(item) for item in (index if isinstance(index, tuple) else (index,))]
     used = sum(_width(item) for item in items)
     if used > x.ndim:
         raise IndexError(f"{used} indices for an array of {x.ndim} dimensions")
+    if sum(item is Ellipsis for item in items) > 1:
+        raise IndexError("an index can have one ellipsis ('...') only")
     if Ellipsis in [item for item in items if not isinstance(item, aiodev.Array | np.ndarray)]:
         at = next(k for k, item in enumerate(items) if item is Ellipsis)
         items[at : at + 1] = [_ALL] * (x.ndim - used)

@@ -17,15 +17,18 @@ from aiodev.lang import atomic_add, prefetch
 __all__ = [
     "BLOCK",
     "CLIP",
+    "NOWHERE",
     "RAISE",
     "STRIP",
     "WRAP",
+    "add_along",
     "add_apart",
     "add_elements",
     "add_items",
     "add_parts",
     "add_slices",
     "fill_one",
+    "find_places",
     "put_elements",
     "take_along_last",
     "take_along_middle",
@@ -42,6 +45,8 @@ SHORT, AHEAD = 64, 16
 STRIP = 1 << 8
 #: What becomes of an index that is out of bounds.
 RAISE, WRAP, CLIP = range(3)
+#: A place that no array has, whatever is added to it.
+NOWHERE = 1 << 60
 
 
 def place_of(index: Any, length: int, mode: int) -> Any:
@@ -134,6 +139,21 @@ def fill_one(i: int, value: Any, out: Any) -> None:
 
 
 @aiodev.kernel(uniform=True)
+def fill_blocks(i: int, out: Any) -> None:
+    """Zeros, a block of them."""
+    block = out[i * BLOCK : min(out.size, (i + 1) * BLOCK)]
+    for k in range(block.size):
+        block[k] = 0
+
+
+@aiodev.kernel(uniform=True)
+def find_places(i: int, length: int, step: int, offset: int, indices: Any, out: Any) -> None:
+    """Where the elements are that an index into one dimension chooses; nowhere, where it is out of bounds."""
+    found = place_of(indices[i], length, RAISE)
+    out[i] = found * step + offset if found >= 0 else NOWHERE
+
+
+@aiodev.kernel(uniform=True)
 def put_elements(i: int, mode: int, x: Any, indices: Any, values: Any) -> None:
     """One element of one dimension."""
     x[position(indices[i], x.shape[0], mode)] = values[i]
@@ -165,6 +185,15 @@ def add_slices(i: int, slices: int, width: int, mode: int, x: Any, indices: Any,
         p = position(indices[j], x.shape[1], mode)
         for k in range(lo, hi):
             x[outer, p, k] += values[outer, j, k]
+
+
+@aiodev.kernel(ndim=2, uniform=True, reads=("indices", "values"))
+def add_along(i: int, k: int, mode: int, indices: Any, values: Any, out: Any) -> None:
+    """One line along the axis: zeros, and each value where its own index says, in order."""
+    for j in range(out.shape[1]):
+        out[i, j, k] = 0
+    for j in range(indices.shape[1]):
+        out[i, position(indices[i, j, k], out.shape[1], mode), k] += values[i, j, k]
 
 
 @aiodev.kernel(uniform=True, reads=("indices", "values"))

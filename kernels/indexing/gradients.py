@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 import aiodev
-from aiodev.kernels.arguments import checked_axis
+from aiodev.kernels.arguments import checked_axis, repeated
+from aiodev.kernels.elementwise.table import add, imag, multiply, real
+from aiodev.kernels.indexing import bodies
 from aiodev.kernels.indexing.put import scatter_add
 from aiodev.kernels.indexing.search import searchsorted
-from aiodev.kernels.indexing.take import take, take_along_axis
+from aiodev.kernels.indexing.take import middle, mode_of, take, take_along_axis
 from aiodev.kernels.sorting import argsort, sort
 
 __all__ = ["scattered", "scattered_places"]
@@ -26,11 +28,32 @@ def scattered(
     result = aiodev.zeros(shape, values.dtype, values.device)
     if not values.size:
         return result
+    if values.dtype.kind == "c":  # whose parts are added atomically, by themselves
+        parts = [scattered(part(values), indices, shape=shape, axis=axis, mode=mode) for part in (real, imag)]
+        return add(parts[0], multiply(parts[1], 1j))
     return scatter_add(result, indices, values, axis=axis, mode=mode)
 
 
 scattered.operation.gradient(
     values=lambda g, indices, axis, mode: take(g, indices, axis=axis, mode=mode)
+)
+
+
+@aiodev.operation(reads=["values", "indices"], name="scatter_along_axis")
+def scattered_along(
+    call: aiodev.Call, values: aiodev.Array, indices: aiodev.Array, /, *, length: int, axis: int, mode: str
+) -> aiodev.Array:
+    """Zeros, of ``length`` along the axis, with values added where their own indices along it say."""
+    at = checked_axis("scatter_along_axis", axis, values.ndim)
+    out = call.new((*values.shape[:at], length, *values.shape[at + 1 :]), values.dtype)
+    if out.size:
+        arrays = [middle(x, at) for x in (repeated(indices, values.shape), values, out)]
+        call.launch(bodies.add_along, (arrays[2].shape[0], arrays[2].shape[2]), mode_of("take_along_axis", mode), *arrays)
+    return out
+
+
+scattered_along.operation.gradient(
+    values=lambda g, indices, axis, mode: take_along_axis(g, indices, axis=axis, mode=mode)
 )
 
 
@@ -61,8 +84,8 @@ def _sort_gradient(g: Any, x: Any, axis: int, descending: bool) -> aiodev.Array:
 
 take.operation.gradient(x=_take_gradient)
 take_along_axis.operation.gradient(
-    x=lambda g, indices, shapes, axis, mode: scattered_places(
-        g, shapes["x"], lambda places: take_along_axis(places, indices, axis=axis, mode=mode)
+    x=lambda g, indices, shapes, axis, mode: scattered_along(
+        g, indices, length=shapes["x"][axis], axis=axis, mode=mode
     )
 )
 sort.operation.gradient(x=_sort_gradient)

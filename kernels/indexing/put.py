@@ -13,17 +13,11 @@ from aiodev.kernels.arguments import broadcast, delivered, packed, repeated, wri
 from aiodev.kernels.elementwise.conversion import astype, convert
 from aiodev.kernels.indexing import bodies
 from aiodev.kernels.indexing.take import check_length, mode_of, prepare
+from aiodev.kernels.tuning import PUT_BLOCKS, PUT_EACH, PUT_TIMES, PUT_WIDTH
 
-__all__ = ["put", "scatter_add"]
+__all__ = ["add_in_order", "put", "scatter_add"]
 
 Operand = aiodev.Array | complex
-
-#: Elements for one index of a launch, about: some µs of work.
-_PIECE = 1 << 12
-#: Blocks of items that are summed apart, in all, and how many times as many items as places there are then in each, at least.
-_BLOCKS, _TIMES = 64, 4
-#: Elements that are added side by side, at least: fewer are not worth going through all indices again.
-_WIDTH = 16
 
 
 @aiodev.operation(reads=["indices", "values"], numbers=["values"], writes="x")
@@ -118,13 +112,13 @@ def scatter_add(
 def _add(call: aiodev.Call, mode: int, x: aiodev.Array, indices: aiodev.Array, values: aiodev.Array) -> None:
     outer, length, inner = x.shape
     count, size, device = indices.size, length * inner, x.device
-    wide = inner >= 2 * _WIDTH
-    whole = outer * count * inner <= _PIECE  # one index of the launch, with nobody beside it
-    few = count >= 2 * _TIMES * length  # places
-    blocks = min(_BLOCKS // outer, count // (_TIMES * length), count * inner // _PIECE) if few and not wide else 0
+    wide = inner >= 2 * PUT_WIDTH
+    whole = outer * count * inner <= PUT_EACH  # one index of the launch, with nobody beside it
+    few = count >= 2 * PUT_TIMES * length  # places
+    blocks = min(PUT_BLOCKS // outer, count // (PUT_TIMES * length), count * inner // PUT_EACH) if few and not wide else 0
     loops = not aiodev.capabilities(device).simt
     if loops and (wide or whole or (few and blocks < 2)):
-        width = max(_WIDTH, -(-inner // (2 * _cores(device)))) if wide and not whole else inner
+        width = max(PUT_WIDTH, -(-inner // (2 * _cores(device)))) if wide and not whole else inner
         slices = -(-inner // width)
         call.launch(bodies.add_slices, outer * slices, slices, width, mode, x, indices, values)
     elif loops and blocks:
@@ -135,8 +129,18 @@ def _add(call: aiodev.Call, mode: int, x: aiodev.Array, indices: aiodev.Array, v
     elif outer == inner == 1:
         call.launch(bodies.add_elements, count, mode, x[0, :, 0], indices, values[0, :, 0])
     else:
-        group = max(1, _PIECE // inner)
+        group = max(1, PUT_EACH // inner)
         call.launch(bodies.add_items, -(-outer * count // group), group, mode, x, indices, values)
+
+
+def add_in_order(call: aiodev.Call, indices: aiodev.Array, values: aiodev.Array, out: aiodev.Array) -> None:
+    """The sums of rows at indices, each in their order: a worker goes through all of them, for some of the columns."""
+    count, width = values.shape
+    strip = width if count * width <= PUT_EACH else max(PUT_WIDTH, -(-width // (2 * _cores(out.device))))
+    strips = -(-width // strip)
+    call.launch(bodies.fill_blocks, -(-out.size // bodies.BLOCK), out.reshape(out.size))
+    arrays = out[None], indices, values[None]
+    call.launch(bodies.add_slices, strips, strips, strip, bodies.RAISE, *arrays)
 
 
 @functools.cache

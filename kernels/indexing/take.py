@@ -10,14 +10,11 @@ import aiodev
 from aiodev.kernels.arguments import broadcast, checked_axis, delivered, packed_out, repeated
 from aiodev.kernels.indexing import bodies
 from aiodev.kernels.thread_block import has_teams
+from aiodev.kernels.tuning import TAKEN_EACH, TAKEN_GROUPS, TAKEN_ROWS
 
-__all__ = ["check_length", "mode_of", "prepare", "take", "take_along_axis", "take_flat"]
+__all__ = ["check_length", "middle", "mode_of", "prepare", "take", "take_along_axis", "take_flat"]
 
 _MODES = {"raise": bodies.RAISE, "wrap": bodies.WRAP, "clip": bodies.CLIP}
-#: Elements for one index of a launch, about: some µs of work.
-_PIECE = 1 << 12
-#: Rows of which elements are taken by one index, at least: it finds the places once. But of few rows so many groups are made.
-_ROWS, _GROUPS = 16, 8
 
 
 @aiodev.operation(reads=["x", "indices"], writes="out")
@@ -35,7 +32,7 @@ def take(
 
     The shape of ``indices`` takes the place of the axis. A negative index counts from the end.
 
-    Submits to the current stream; writes to ``out`` if given, which must not overlap ``x``.
+    Submits to the current stream; writes to ``out`` if given.
 
     Args:
         mode: what an index that is out of bounds does. ``"raise"``: the operation fails, and waiters get a
@@ -60,10 +57,10 @@ def take(
     if not result.size:
         return result
     check_length("take", x.shape[at])
-    flat, source, code = indices.reshape(indices.size), _middle(x, at), mode_of("take", mode)
+    flat, source, code = indices.reshape(indices.size), middle(x, at), mode_of("take", mode)
     outer, _, inner = source.shape
-    if inner == 1 and outer >= _ROWS and not has_teams(x.device):
-        group = max(min(_ROWS, outer // _GROUPS), _PIECE // flat.size)
+    if inner == 1 and outer >= TAKEN_ROWS and not has_teams(x.device):
+        group = max(min(TAKEN_ROWS, outer // TAKEN_GROUPS), TAKEN_EACH // flat.size)
         groups = -(-outer // group)
         places = call.scratch((groups, flat.size), np.int32 if x.shape[at] < 1 << 31 else np.int64)
         rows = target.reshape(outer, flat.size)
@@ -72,7 +69,7 @@ def take(
         call.launch(bodies.take_elements, flat.size, code, source[0, :, 0], flat, target.reshape(flat.size))
     else:
         blocks = -(-inner // bodies.BLOCK)
-        group = max(1, _PIECE // inner)
+        group = max(1, TAKEN_EACH // inner)
         count = -(-outer * flat.size // group) * blocks
         arrays = source, flat, target.reshape(outer, flat.size, inner)
         call.launch(bodies.take_items, count, group, blocks, code, *arrays)
@@ -129,9 +126,9 @@ def take_along_axis(
     if not result.size:
         return result
     check_length("take_along_axis", x.shape[at])
-    source = _middle(repeated(x, (*shape[:at], x.shape[at], *shape[at + 1 :])), at)
-    where = _middle(repeated(indices, shape), at)
-    seen, code = _middle(target, at), mode_of("take_along_axis", mode)
+    source = middle(repeated(x, (*shape[:at], x.shape[at], *shape[at + 1 :])), at)
+    where = middle(repeated(indices, shape), at)
+    seen, code = middle(target, at), mode_of("take_along_axis", mode)
     if seen.shape[2] == 1:
         call.launch(
             bodies.take_along_last, seen.shape[:2], code, source[..., 0], where[..., 0], seen[..., 0]
@@ -167,6 +164,6 @@ def check_length(name: str, length: int) -> None:
         raise ValueError(f"{name}: an axis of no elements has none to index")
 
 
-def _middle(x: aiodev.Array, at: int) -> aiodev.Array:
+def middle(x: aiodev.Array, at: int) -> aiodev.Array:
     """The array as (outer, axis, inner); a copy where no view is that."""
     return x.reshape(math.prod(x.shape[:at]), x.shape[at], math.prod(x.shape[at + 1 :]))

@@ -85,7 +85,7 @@ def norm(
     Raises:
         ValueError: an order that is not known.
         TypeError: LAPACK has not the dtype whose spectral or nuclear norm is asked for.
-        NotImplementedError: that is asked for, and there is no LAPACK for the device, which is not a CPU.
+        NotImplementedError: that is asked for, and there is no LAPACK for the device, or no cuSOLVER is installed for it.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -175,7 +175,7 @@ def matrix_norm(
     Raises:
         ValueError: fewer than two dimensions, an order that is not known, or the least of no values.
         TypeError: 2, -2 or ``"nuc"``, of a dtype that LAPACK has not.
-        NotImplementedError: these, and there is no LAPACK for the device, which is not a CPU.
+        NotImplementedError: these, and there is no LAPACK for the device, or no cuSOLVER is installed for it.
 
     Example:
         >>> import aiodev, aiodev.kernels

@@ -23,26 +23,24 @@ from aiodev.kernels.thread_block import (
     place_in_team,
     teams_for,
 )
+from aiodev.kernels.tuning import DOT_WHOLE, MANY_DOTS
 
 __all__ = ["dot"]
 
 #: Products that are summed in one go. It bounds the error of single precision, and is some µs of work.
 BLOCK = 4096
 _gather = make_gather(add)
-#: Elements of a vector up to which it is summed by one index, and vectors from which on each is, however long: a second launch
-#: takes as long as they do.
-_SHORT, _MANY = 1 << 17, 1 << 8
 
 
 def sum_products(x1: Any, x2: Any, total: Any) -> Any:
-    """``total`` and the dot product."""
+    """``total`` plus the dot product."""
     for k in range(min(x1.size, x2.size)):
         total += x1[k] * x2[k]
     return total
 
 
 def sum_conjugate_products(x1: Any, x2: Any, total: Any) -> Any:
-    """The same, of the conjugate of the first."""
+    """``total`` plus the dot product of the first one's conjugate."""
     for k in range(min(x1.size, x2.size)):
         total += np.conj(x1[k]) * x2[k]
     return total
@@ -61,7 +59,7 @@ def dot_rows(i: int, x1: Any, x2: Any, out: Any) -> None:
 
 @aiodev.kernel(fastmath={"reassoc", "contract"}, uniform=True)
 def dot_conjugate_rows(i: int, x1: Any, x2: Any, out: Any) -> None:
-    """The same, of the conjugate of the first."""
+    """The dot product of a row's conjugate, block after block."""
     a, b = x1[i], x2[i]
     total = out.dtype.type(0)
     for lo in range(0, a.size, BLOCK):
@@ -81,7 +79,7 @@ def dot_blocks(i: int, blocks: int, x1: Any, x2: Any, out: Any) -> None:
 
 @aiodev.kernel(fastmath={"reassoc", "contract"}, uniform=True)
 def dot_conjugate_blocks(i: int, blocks: int, x1: Any, x2: Any, out: Any) -> None:
-    """The same, of the conjugate of the first."""
+    """The dot product of the conjugate of one block of a row."""
     row, block = i // blocks, i % blocks
     a, b = x1[row], x2[row]
     lo, hi = block * BLOCK, min(a.size, (block + 1) * BLOCK)
@@ -98,7 +96,7 @@ def sum_blocks(i: int, sums: Any, out: Any) -> None:
 
 
 def dot_blocks_teams(i: int, blocks: int, x1: Any, x2: Any, out: Any) -> None:
-    """Of as many blocks as a team's lanes have room for."""
+    """The dot products of as many blocks as a team's lanes have room for."""
     bits = lane_bits(x1.shape[1]) if blocks == 1 else TEAM_BITS
     item, lane = place_in_team(i, bits)
     row, lo, hi = piece_of(item, blocks, x1.shape[1])
@@ -113,7 +111,7 @@ def dot_blocks_teams(i: int, blocks: int, x1: Any, x2: Any, out: Any) -> None:
 
 
 def dot_conjugate_blocks_teams(i: int, blocks: int, x1: Any, x2: Any, out: Any) -> None:
-    """The same, of the conjugate of the first."""
+    """The dot products of the conjugates of as many blocks as a team's lanes have room for."""
     bits = lane_bits(x1.shape[1]) if blocks == 1 else TEAM_BITS
     item, lane = place_in_team(i, bits)
     row, lo, hi = piece_of(item, blocks, x1.shape[1])
@@ -176,7 +174,7 @@ def _launch(
     blocks = pieces_of(rows, length) if teams else -(-length // BLOCK)
     if teams and blocks == 1:
         call.launch(blockwise, teams_for(rows, length), 1, left, right, out)
-    elif not teams and (length <= _SHORT or rows >= _MANY):
+    elif not teams and (length <= DOT_WHOLE or rows >= MANY_DOTS):
         call.launch(whole, rows, left, right, out)
     else:
         sums = call.scratch((rows, blocks), dtypes.compute_dtype(out.dtype))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import aiodev
 from aiodev.kernels.arguments import delivered, flags
-from aiodev.kernels.linalg.stacks import batch_of, checked, library_of, real_of, result_for, square, stacked
+from aiodev.kernels.linalg.stacks import batch_of, checked, factorising, real_of, result_for, square, stacked
 
 __all__ = ["EighResult", "QRResult", "SVDResult", "cholesky", "eigh", "eigvalsh", "qr", "svd", "svdvals"]
 
@@ -63,7 +63,7 @@ def cholesky(
     Raises:
         ValueError: the matrices are not square.
         TypeError: LAPACK has not this dtype.
-        NotImplementedError: there is no LAPACK for the device, which is not a CPU.
+        NotImplementedError: there is no LAPACK for the device, or no cuSOLVER is installed for it.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -74,7 +74,7 @@ def cholesky(
     """
     flags("cholesky", upper=upper)
     dtype = square("cholesky", x)
-    library = library_of(call)
+    library = factorising(call)
     result, target, found = result_for(call, x.shape, dtype)
     if result.size:
         library.cholesky(call, stacked(call, x, dtype), found, bool(upper))
@@ -90,7 +90,7 @@ def eigh(x: aiodev.Array, /) -> EighResult:
     Raises:
         ValueError: the matrices are not square.
         TypeError: LAPACK has not this dtype.
-        NotImplementedError: there is no LAPACK for the device, which is not a CPU.
+        NotImplementedError: there is no LAPACK for the device, or no cuSOLVER is installed for it.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -105,7 +105,7 @@ def eigh(x: aiodev.Array, /) -> EighResult:
 @aiodev.operation(reads=["x"], name="eigh")
 def _eigh(call: aiodev.Call, x: aiodev.Array, /) -> tuple[aiodev.Array, aiodev.Array]:
     dtype = square("eigh", x)
-    library = library_of(call)
+    library = factorising(call)
     values, vectors = call.new(x.shape[:-1], real_of(dtype)), call.new(x.shape, dtype)
     if x.size:
         batch, n = batch_of(x), x.shape[-1]
@@ -120,7 +120,7 @@ def eigvalsh(call: aiodev.Call, x: aiodev.Array, /, *, out: aiodev.Array | None 
     Raises:
         ValueError: the matrices are not square.
         TypeError: LAPACK has not this dtype.
-        NotImplementedError: there is no LAPACK for the device, which is not a CPU.
+        NotImplementedError: there is no LAPACK for the device, or no cuSOLVER is installed for it.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -129,7 +129,7 @@ def eigvalsh(call: aiodev.Call, x: aiodev.Array, /, *, out: aiodev.Array | None 
         array([1., 3.])
     """
     dtype = square("eigvalsh", x)
-    library = library_of(call)
+    library = factorising(call)
     result, target, found = result_for(call, x.shape[:-1], real_of(dtype), 1)
     if result.size:
         library.eigenvalues(call, stacked(call, x, dtype), found, None)
@@ -145,7 +145,7 @@ def qr(x: aiodev.Array, /, *, mode: str = "reduced") -> QRResult:
     Raises:
         ValueError: there is no such mode, or ``x`` has fewer than 2 dimensions.
         TypeError: LAPACK has not this dtype.
-        NotImplementedError: there is no LAPACK for the device, which is not a CPU.
+        NotImplementedError: there is no LAPACK for the device, or no cuSOLVER is installed for it.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -164,7 +164,7 @@ def _qr(call: aiodev.Call, x: aiodev.Array, /, *, mode: str = "reduced") -> tupl
     if not isinstance(mode, str) or mode not in ("reduced", "complete"):
         raise ValueError(f"qr: mode {mode!r}: expected 'reduced' or 'complete'")
     dtype = checked("qr", x)
-    library = library_of(call)
+    library = factorising(call)
     batch, (rows, columns) = x.shape[:-2], x.shape[-2:]
     width = rows if mode == "complete" else min(rows, columns)
     q, r = call.new((*batch, rows, width), dtype), call.new((*batch, width, columns), dtype)
@@ -186,7 +186,7 @@ def svd(x: aiodev.Array, /, *, full_matrices: bool = True) -> SVDResult:
     Raises:
         ValueError: ``x`` has fewer than 2 dimensions.
         TypeError: LAPACK has not this dtype; or ``full_matrices`` is no truth value.
-        NotImplementedError: there is no LAPACK for the device, which is not a CPU.
+        NotImplementedError: there is no LAPACK for the device, or no cuSOLVER is installed for it.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -203,7 +203,7 @@ def _svd(
 ) -> tuple[aiodev.Array, aiodev.Array, aiodev.Array]:
     flags("svd", full_matrices=full_matrices)
     dtype = checked("svd", x)
-    library = library_of(call)
+    library = factorising(call)
     batch, (rows, columns) = x.shape[:-2], x.shape[-2:]
     least = min(rows, columns)
     left, right = (rows, columns) if full_matrices else (least, least)
@@ -223,7 +223,7 @@ def svdvals(call: aiodev.Call, x: aiodev.Array, /, *, out: aiodev.Array | None =
     Raises:
         ValueError: ``x`` has fewer than 2 dimensions.
         TypeError: LAPACK has not this dtype.
-        NotImplementedError: there is no LAPACK for the device, which is not a CPU.
+        NotImplementedError: there is no LAPACK for the device, or no cuSOLVER is installed for it.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -231,7 +231,7 @@ def svdvals(call: aiodev.Call, x: aiodev.Array, /, *, out: aiodev.Array | None =
         array([2., 1.])
     """
     dtype = checked("svdvals", x)
-    library = library_of(call)
+    library = factorising(call)
     shape = *x.shape[:-2], min(x.shape[-2:])
     result, target, found = result_for(call, shape, real_of(dtype), 1)
     if result.size:

@@ -100,7 +100,7 @@ def product_by_loops(a: Any, b: Any, out: Any, top: int, bottom: int, left: int,
                     out[i, j] += x * b[k, j]
 
 
-@aiodev.kernel(reads=("blas", "where", "one", "zero", "a", "b"))
+@aiodev.kernel(reads=("blas", "where", "one", "zero", "a", "b"), uniform=("a", "b"))
 def multiply_once(i: int, blas: Any, where: Any, one: Any, zero: Any, a: Any, b: Any, out: Any) -> None:
     """A product of two matrices, whole."""
     product_by_loops(a, b, out, 0, out.shape[0], 0, out.shape[1])
@@ -108,7 +108,7 @@ def multiply_once(i: int, blas: Any, where: Any, one: Any, zero: Any, a: Any, b:
 
 @multiply_once.implementation("cpu")
 def multiply_once_cpu(i: int, blas: Any, where: Any, one: Any, zero: Any, a: Any, b: Any, out: Any) -> None:
-    """The same through BLAS."""
+    """A product of two matrices, whole, by BLAS."""
     if not product_by_blas(blas, where, one, zero, a, b, out):
         product_by_loops(a, b, out, 0, out.shape[0], 0, out.shape[1])
 
@@ -132,7 +132,7 @@ def multiply_panels(
     group: int, items: int, across: int, panels: int, height: int, width: int, step_a: int, step_b: int,
     a: Any, b: Any, out: Any,
 ) -> None:  # fmt: skip
-    """The same; on the CPU through BLAS."""
+    """Panels of a batch of products as :func:`multiply_plain` takes them; the CPU's body calls BLAS."""
     multiply_plain(i, group, items, across, panels, height, width, step_a, step_b, a, b, out)
 
 

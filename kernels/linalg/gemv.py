@@ -15,19 +15,14 @@ import aiodev
 from aiodev import lang
 from aiodev.kernels.arguments import has_no_gaps
 from aiodev.kernels.reductions.bodies import AHEAD, NEAR
+from aiodev.kernels.tuning import GEMV_EACH, GEMV_LEAST, GEMV_NARROW, GEMV_ROWS, GEMV_SHORTEST, GEMV_SLAB
 
 __all__ = ["multiply", "multiply_one"]
 
-#: Elements of a matrix that are multiplied for one index, and rows of a slab, at least.
-_GROUP, _SLAB = 1 << 14, 1 << 6
 #: Columns of a slab, at most: as many sums stay in the first-level cache. And those whose sums are added up for one index.
 _STRIP, _SUMS = 1 << 12, 1 << 8
-#: Elements from which on it is worth sharing; rows that are shorter than this are for BLAS.
-_LEAST, _SHORT = 1 << 18, 1 << 6
-#: Where there are fewer rows than this each block of so many columns is an index's work. Else blocks only bound the errors.
-_FEW, _BLOCK = 1 << 6, 1 << 12
-#: Bytes of the rows of far matrices up to which some ahead are asked for: the processor foresees longer ones by itself.
-_NARROW = 1 << 13
+#: Elements of a block of a row, whose sum is added to the others': it bounds the errors.
+_BLOCK = 1 << 12
 _DTYPES = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
 _REORDERED = frozenset({"reassoc", "contract"})
 
@@ -181,7 +176,7 @@ def multiply(call: aiodev.Call, matrix: aiodev.Array, vector: aiodev.Array, out:
 def _is_worth_it(matrix: aiodev.Array, out: aiodev.Array) -> bool:
     source = matrix if has_no_gaps(matrix) else matrix.transpose(0, 2, 1)
     _, rows, columns = source.shape
-    return out.dtype in _DTYPES and rows * columns >= _LEAST and columns >= _SHORT and has_no_gaps(source)
+    return out.dtype in _DTYPES and rows * columns >= GEMV_LEAST and columns >= GEMV_SHORTEST and has_no_gaps(source)
 
 
 def _launch(call: aiodev.Call, matrix: aiodev.Array, vector: aiodev.Array, out: aiodev.Array) -> bool:
@@ -194,19 +189,19 @@ def _launch(call: aiodev.Call, matrix: aiodev.Array, vector: aiodev.Array, out: 
     _, rows, columns = source.shape
     steps = int(matrix.shape[0] > 1), int(vector.shape[0] > 1)
     size = columns * out.itemsize
-    ahead = -(-AHEAD // size) if size <= _NARROW and source.nbytes > NEAR else 0
-    if by_rows and rows < _FEW:
+    ahead = -(-AHEAD // size) if size <= GEMV_NARROW and source.nbytes > NEAR else 0
+    if by_rows and rows < GEMV_ROWS:
         blocks = -(-columns // _BLOCK)
         parts = call.scratch((batch, blocks, length), out.dtype)
         call.launch(multiply_blocks, batch * blocks, blocks, *steps, source, vector, parts)
         _add_up(call, parts, out)
         return True
     if by_rows:
-        group = max(4, _GROUP // columns // 4 * 4)
+        group = max(4, GEMV_EACH // columns // 4 * 4)
         groups = -(-rows // group)
         call.launch(multiply_rows, batch * groups, groups, group, ahead, *steps, source, vector, out)
         return True
-    slab = max(_SLAB, 4 * _GROUP // columns)
+    slab = max(GEMV_SLAB, 4 * GEMV_EACH // columns)
     slabs, strips = -(-rows // slab), -(-columns // _STRIP)
     sizes = slabs, strips, slab, ahead, *steps
     parts = out.reshape(batch, 1, length) if slabs == 1 else call.scratch((batch, slabs, length), out.dtype)

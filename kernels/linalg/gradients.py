@@ -13,9 +13,10 @@ import aiodev
 from aiodev.kernels.arguments import checked_axis
 from aiodev.kernels.creation import eye, tril
 from aiodev.kernels.elementwise.conversion import astype, where
-from aiodev.kernels.elementwise.table import abs, add, divide, equal, multiply, negative, pow, sign
+from aiodev.kernels.elementwise.table import abs, add, conj, divide, equal, imag, multiply, negative, pow, sign
 from aiodev.kernels.indexing.gradients import scattered_places
 from aiodev.kernels.linalg import inverses, vector_norm
+from aiodev.kernels.linalg.decompositions import adjoint
 from aiodev.kernels.linalg.factorizations import cholesky
 from aiodev.kernels.linalg.inverses import det, inv, solve
 from aiodev.kernels.linalg.products import matmul, tensordot, vecdot
@@ -89,15 +90,23 @@ def _norm_gradient(g: Any, x: Any, result: Any, axis: Any, keepdims: bool, ord: 
     if ord == 0:
         return None
     if ord == 1:
-        return multiply(broadcast_back(g, x.shape, axis, keepdims), sign(x))
+        return multiply(broadcast_back(g, x.shape, axis, keepdims), _direction(x))
     if ord in (math.inf, -math.inf):
-        chosen = astype(equal(abs(x), broadcast_back(result, x.shape, axis, keepdims)), x.dtype)
+        chosen = astype(equal(abs(x), broadcast_back(result, x.shape, axis, keepdims)), g.dtype)
         share = divide(g, sum(chosen, axis=axis, keepdims=keepdims))
-        return multiply(multiply(chosen, sign(x)), broadcast_back(share, x.shape, axis, keepdims))
+        return multiply(multiply(chosen, _direction(x)), broadcast_back(share, x.shape, axis, keepdims))
     is_zero = equal(result, 0.0)
     scale = where(is_zero, 0.0, divide(g, where(is_zero, 1.0, result if ord == 2 else pow(result, ord - 1.0))))
-    own = x if ord == 2 else multiply(sign(x), pow(abs(x), ord - 1.0))
+    own = x if ord == 2 else multiply(_direction(x), pow(abs(x), ord - 1.0))
     return multiply(broadcast_back(scale, x.shape, axis, keepdims), own)
+
+
+def _direction(x: Any) -> aiodev.Array:
+    """The sign; of a complex number, that divided by its absolute value, which turns with it."""
+    if x.dtype.kind != "c":
+        return sign(x)
+    size = abs(x)
+    return divide(x, where(equal(size, 0.0), 1.0, size))
 
 
 def _solve_first(g: Any, x1: Any, result: Any, shapes: Any) -> aiodev.Array:
@@ -120,19 +129,23 @@ def _det_gradient(g: Any, x: Any, result: Any) -> aiodev.Array:
     return multiply(expand_dims(expand_dims(multiply(g, result), axis=-1), axis=-1), inv(x).mT)
 
 
-def _slogdet_gradient(g: Any, x: Any) -> aiodev.Array:
-    return multiply(expand_dims(expand_dims(g[1], axis=-1), axis=-1), inv(x).mT)
+def _slogdet_gradient(g: Any, x: Any, result: Any) -> aiodev.Array:
+    """The logarithm follows the real part of ``tr(A^-1 dA)``, and the sign of a complex determinant the imaginary one."""
+    whole = g[1]
+    if x.dtype.kind == "c":
+        whole = add(whole, multiply(imag(multiply(g[0], conj(result[0]))), 1j))
+    return multiply(expand_dims(expand_dims(whole, axis=-1), axis=-1), adjoint(inv(x)))
 
 
 def _cholesky_gradient(g: Any, result: Any, upper: bool) -> aiodev.Array:
     """Of the symmetric matrix: ``L^-T Φ(L^T g) L^-1``, made symmetric, with Φ the lower triangle and half of the diagonal."""
-    factor = result.mT if upper else result
-    given = g.mT if upper else g
-    product = tril(matmul(factor.mT, given))
+    factor = adjoint(result) if upper else result
+    given = adjoint(g) if upper else g
+    product = tril(matmul(adjoint(factor), given))
     half = multiply(product, _halved(product))
-    first = solve(factor.mT, half)
-    whole = solve(factor.mT, first.mT).mT
-    return multiply(add(whole, whole.mT), 0.5)
+    first = solve(adjoint(factor), half)
+    whole = adjoint(solve(adjoint(factor), adjoint(first)))
+    return multiply(add(whole, adjoint(whole)), 0.5)
 
 
 def _halved(x: Any) -> aiodev.Array:
@@ -143,7 +156,8 @@ def _halved(x: Any) -> aiodev.Array:
 
 matmul.operation.gradient(x1=_first_factor, x2=_second_factor)
 vecdot.operation.gradient(
-    x1=lambda g, x2, axis: _vecdot_gradient(g, x2, axis), x2=lambda g, x1, axis: _vecdot_gradient(g, x1, axis)
+    x1=lambda g, x2, axis: _vecdot_gradient(conj(g) if g.dtype.kind == "c" else g, x2, axis),
+    x2=lambda g, x1, axis: _vecdot_gradient(g, x1, axis),
 )
 tensordot.operation.gradient(x1=_tensordot_first, x2=_tensordot_second)
 vector_norm.operation.gradient(x=_norm_gradient)

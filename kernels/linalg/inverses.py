@@ -13,7 +13,7 @@ from aiodev.kernels.elementwise.conversion import astype, convert
 from aiodev.kernels.elementwise.table import conj, multiply
 from aiodev.kernels.linalg.factorizations import svd, svdvals
 from aiodev.kernels.linalg.products import matmul
-from aiodev.kernels.linalg.stacks import batch_of, checked, library_of, real_of, result_for, square, stacked
+from aiodev.kernels.linalg.stacks import batch_of, checked, factorising, real_of, result_for, square, stacked
 
 __all__ = ["SlogdetResult", "det", "inv", "matrix_power", "matrix_rank", "pinv", "slogdet", "solve"]
 
@@ -41,7 +41,7 @@ def inv(call: aiodev.Call, x: aiodev.Array, /, *, out: aiodev.Array | None = Non
     Raises:
         ValueError: the matrices are not square.
         TypeError: LAPACK has not this dtype.
-        NotImplementedError: there is no LAPACK for the device, which is not a CPU.
+        NotImplementedError: there is no LAPACK for the device, or no cuSOLVER is installed for it.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -50,7 +50,7 @@ def inv(call: aiodev.Call, x: aiodev.Array, /, *, out: aiodev.Array | None = Non
                [-1.,  2.]])
     """
     dtype = square("inv", x)
-    library = library_of(call)
+    library = factorising(call)
     result, target, found = result_for(call, x.shape, dtype)
     if result.size:
         library.invert(call, stacked(call, x, dtype), found)
@@ -69,7 +69,7 @@ def solve(
     Raises:
         ValueError: the matrices are not square, or ``x2`` has another number of rows.
         TypeError: LAPACK has not these dtypes.
-        NotImplementedError: there is no LAPACK for the device, which is not a CPU.
+        NotImplementedError: there is no LAPACK for the device, or no cuSOLVER is installed for it.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -83,7 +83,7 @@ def solve(
     if x1.shape[-1] != rows:
         raise ValueError(f"solve: argument x2: expected {x1.shape[-1]} rows, as x1 has, got the shape {x2.shape}")
     batch = broadcast("solve", x1.shape[:-2], shown.shape[:-2])
-    library = library_of(call)
+    library = factorising(call)
     shape = (*batch, rows, columns)
     result, target, found = result_for(call, (*batch, rows) if x2.ndim == 1 else shape, dtype, 1 if x2.ndim == 1 else 2)
     if result.size:
@@ -100,7 +100,7 @@ def det(call: aiodev.Call, x: aiodev.Array, /, *, out: aiodev.Array | None = Non
     Raises:
         ValueError: the matrices are not square.
         TypeError: LAPACK has not this dtype.
-        NotImplementedError: there is no LAPACK for the device, which is not a CPU.
+        NotImplementedError: there is no LAPACK for the device, or no cuSOLVER is installed for it.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -108,7 +108,7 @@ def det(call: aiodev.Call, x: aiodev.Array, /, *, out: aiodev.Array | None = Non
         array(-6.)
     """
     dtype = square("det", x)
-    library = library_of(call)
+    library = factorising(call)
     result, target, found = result_for(call, x.shape[:-2], dtype, 0)
     if result.size:
         library.determinants(call, stacked(call, x, dtype), found)
@@ -123,7 +123,7 @@ def slogdet(x: aiodev.Array, /) -> SlogdetResult:
     Raises:
         ValueError: the matrices are not square.
         TypeError: LAPACK has not this dtype.
-        NotImplementedError: there is no LAPACK for the device, which is not a CPU.
+        NotImplementedError: there is no LAPACK for the device, or no cuSOLVER is installed for it.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -137,7 +137,7 @@ def slogdet(x: aiodev.Array, /) -> SlogdetResult:
 @aiodev.operation(reads=["x"], name="slogdet")
 def _slogdet(call: aiodev.Call, x: aiodev.Array, /) -> tuple[aiodev.Array, aiodev.Array]:
     dtype = square("slogdet", x)
-    library = library_of(call)
+    library = factorising(call)
     signs, sizes = call.new(x.shape[:-2], dtype), call.new(x.shape[:-2], real_of(dtype))
     if signs.size:
         batch = batch_of(x)
@@ -168,7 +168,7 @@ def matrix_power(x: aiodev.Array, n: int, /) -> aiodev.Array:
     Raises:
         ValueError: the matrices are not square.
         TypeError: ``n`` is no integer; or it is negative, and LAPACK has not the dtype.
-        NotImplementedError: ``n`` is negative, and there is no LAPACK for the device, which is not a CPU.
+        NotImplementedError: ``n`` is negative, and there is no LAPACK for the device, or no cuSOLVER is installed for it.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -259,7 +259,7 @@ def pinv(x: aiodev.Array, /, *, rtol: float | aiodev.Array | None = None) -> aio
     Raises:
         ValueError: ``x`` has fewer than 2 dimensions, or ``rtol`` has a shape that does not fit.
         TypeError: LAPACK has not this dtype, or ``rtol`` is no real number.
-        NotImplementedError: there is no LAPACK for the device, which is not a CPU.
+        NotImplementedError: there is no LAPACK for the device, or no cuSOLVER is installed for it.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -267,7 +267,11 @@ def pinv(x: aiodev.Array, /, *, rtol: float | aiodev.Array | None = None) -> aio
         array([[0.5, 0. ],
                [0. , 0. ]])
     """
-    least = _tolerance("pinv", rtol, x)
+    return _pinv(x, _tolerance("pinv", rtol, x))
+
+
+@aiodev.operation(reads=["x", "least"], name="pinv")
+def _pinv(call: aiodev.Call, x: aiodev.Array, least: aiodev.Array, /) -> aiodev.Array:
     u, s, vh = svd(x, full_matrices=False)
     inverse = _reciprocals(s, least)
     left, right = (a.transpose(*range(a.ndim - 2), a.ndim - 1, a.ndim - 2) for a in (vh, u))
@@ -285,7 +289,7 @@ def matrix_rank(x: aiodev.Array, /, *, rtol: float | aiodev.Array | None = None)
     Raises:
         ValueError: ``x`` has fewer than 2 dimensions, or ``rtol`` has a shape that does not fit.
         TypeError: LAPACK has not this dtype, or ``rtol`` is no real number.
-        NotImplementedError: there is no LAPACK for the device, which is not a CPU.
+        NotImplementedError: there is no LAPACK for the device, or no cuSOLVER is installed for it.
 
     Example:
         >>> import aiodev, aiodev.kernels

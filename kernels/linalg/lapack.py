@@ -29,6 +29,7 @@ from numpy.linalg import LinAlgError
 import aiodev
 from aiodev.kernels.linalg import openblas
 from aiodev.kernels.linalg.tiling import cores_of
+from aiodev.kernels.tuning import FACTORISED_EACH, FACTORISED_LARGE, FACTORISED_SHARES
 from aiodev.lang import call_native
 
 __all__ = ["cholesky", "determinants", "eigenvalues", "invert", "qr", "signs_and_logarithms", "singular_values", "solve", "svd"]
@@ -41,10 +42,6 @@ _GELQF, _ORGLQ, _GESDD, _SYEVD = (openblas.LAPACK[name] for name in ("gelqf", "o
 _WIDTH = openblas.WIDTH
 #: Words of an index for integers, before pivots and the like.
 _HEAD = 8
-#: Multiplications for one index, at least: some tens of µs of LAPACK's, which is slow at small matrices.
-_PIECE = 1 << 15
-#: Indices for each core: several even out when they start, but each has scratch, so large matrices have one.
-_SHARES, _LARGE = 4, 1 << 14
 #: Columns that LAPACK's functions take at a time, for which they are given memory.
 _BLOCK = 64
 _LOWER, _TRANSPOSED, _UPPER, _VECTORS = (ord(letter) for letter in "LTUV")
@@ -305,8 +302,8 @@ class _Plan:
         self.real = np.dtype(x.dtype.type(0).real.dtype)
         batch, rows, columns = x.shape
         work = rows * columns * min(rows, columns)
-        most = cores_of(x.device) * (_SHARES if rows * columns <= _LARGE else 1)
-        self.group = max(-(-batch // most), min(batch, -(-_PIECE // max(1, work))), 1)
+        most = cores_of(x.device) * (FACTORISED_SHARES if rows * columns <= FACTORISED_LARGE else 1)
+        self.group = max(-(-batch // most), min(batch, -(-FACTORISED_EACH // max(1, work))), 1)
         self.slots = -(-batch // self.group)
         self.words = call.scratch((self.slots, _HEAD + words), np.int64)
 

@@ -26,7 +26,8 @@ import numpy as np
 
 import aiodev
 
-__all__ = ["GEMM", "GEMV", "LAPACK", "NO", "ONE", "TRANSPOSED", "WIDTH", "WORDS", "ZERO", "functions", "library_name"]
+__all__ = ["GEMM", "GEMV", "LAPACK", "NO", "ONE", "TRANSPOSED", "WIDTH", "WORDS", "ZERO", "functions", "library_name",
+           "process_table"]  # fmt: skip
 
 #: Places in the table of addresses: a function for each of s, d, c, z; constants, of 16 bytes each; LAPACK's functions, each
 #: for s, d, c, z; and the bytes of its integers.
@@ -55,15 +56,20 @@ _lock = threading.Lock()
 
 def functions(device: aiodev.Device) -> tuple[aiodev.Array, aiodev.Completion[None]]:
     """The table of addresses on a CPU device, and what to wait for before it is read. Waits for nothing itself."""
-    found = _tables.get(device)
-    if found is None:
+    known = _tables.get(device)
+    if known is None:
         host = np.zeros(WORDS, np.uint64)
         stream = aiodev.Stream(device)
         with stream:
             table = aiodev.empty(WORDS, np.uint64, device)
             stream.call(_fill, host)
-            found = _tables[device] = table, table.copy_from(host)  # reads ``host`` in stream order
-    return found
+            known = _tables[device] = table, table.copy_from(host)  # reads ``host`` in stream order
+    return known
+
+
+def process_table(device: aiodev.Device) -> tuple[aiodev.Array, aiodev.Completion[None] | None]:
+    """The table, for graphs that were saved by another process, where the addresses are others."""
+    return functions(device)
 
 
 def library_name() -> str | None:
@@ -187,11 +193,9 @@ def _value(function: Any) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
+@aiodev.in_child
 def _forget() -> None:
     """Make tables anew in a forked child, where the devices start afresh; the library is there."""
     global _lock
     _lock = threading.Lock()
     _tables.clear()
-
-
-os.register_at_fork(after_in_child=_forget)

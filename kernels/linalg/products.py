@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,15 +21,16 @@ from aiodev.kernels.linalg.gemm import (
     multiply_plain,
     multiply_tiles,
 )
-from aiodev.kernels.linalg.tiling import batches_of, cores_of, fitting, is_fit, least_for, panel_of
+from aiodev.kernels.linalg.tiling import batches_of, fitting, is_fit, least_for, panel_of
+from aiodev.kernels.tuning import TILED
 from aiodev.kernels.warmup import register_sample
 
-__all__ = ["matmul", "matrix_transpose", "tensordot", "vecdot"]
+__all__ = ["matmul", "matrix_transpose", "multiply_matrices", "tensordot", "vecdot"]
 
 DType = np.dtype[Any]
 
-#: Rows and columns that an index of a tiled product computes, and elements of the result from which there are enough of them.
-_TILE, _TILED = 4, 1 << 16
+#: Rows and columns that an index of a tiled product computes.
+_TILE = 4
 #: Where BLAS has its functions for a type, in the table's order.
 _PLACES = {np.dtype(code): place for place, code in enumerate("fdFD")}
 #: For each device whose table is filled, and each of those types: what a launch passes first.
@@ -49,7 +49,7 @@ def matmul(
     loops, and wrap around as they do. Transposed operands and slices of rows or columns are used where they are; what has
     other strides is first copied on the device.
 
-    Submits to the current stream; writes to ``out`` if given, which must not overlap the operands.
+    Submits to the current stream; writes to ``out`` if given.
 
     Raises:
         ValueError: shapes do not fit, or an argument has no dimensions.
@@ -107,7 +107,7 @@ def vecdot(
 ) -> aiodev.Array:
     """The dot products of vectors along ``axis``, of ``x1`` conjugated if it is complex; other dimensions broadcast.
 
-    Sums are of blocks of 4096 products, then of the blocks: the same on every run. ``out`` must not overlap the operands.
+    Sums are of blocks of 4096 products, then of the blocks: the same on every run.
 
     Raises:
         ValueError: the axis is not there, or has different lengths.
@@ -200,7 +200,7 @@ def _fill(call: aiodev.Call, a: aiodev.Array, b: aiodev.Array, out: aiodev.Array
     else:
         a, b = fitting(a, packed=False), fitting(b, packed=by_loops)
         for parts in batches_of(a, b, out):
-            _multiply(call, unit, *parts)
+            multiply_matrices(call, unit, *parts)
 
 
 def _unit(call: aiodev.Call, dtype: DType) -> tuple[Any, ...] | None:
@@ -225,10 +225,10 @@ def _unit(call: aiodev.Call, dtype: DType) -> tuple[Any, ...] | None:
     return unit
 
 
-def _multiply(
+def multiply_matrices(
     call: aiodev.Call, unit: tuple[Any, ...] | None, a: aiodev.Array, b: aiodev.Array, out: aiodev.Array
 ) -> None:
-    """The product of three-dimensional arrays."""
+    """The product of three-dimensional arrays, stacks of as many matrices or of one, by :func:`_unit` or without."""
     batch, rows, columns = out.shape
     inner = a.shape[-1]
     step_a, step_b = int(a.shape[0] > 1), int(b.shape[0] > 1)
@@ -236,7 +236,7 @@ def _multiply(
         if cublas.multiply(call, a, b, out):
             return
         kernel, over = multiply_elements, out.shape
-        if rows >= _TILE and columns >= _TILE and batch * rows * columns >= _TILED:
+        if rows >= _TILE and columns >= _TILE and batch * rows * columns >= TILED:
             kernel, over = multiply_tiles, (batch, -(-rows // _TILE), -(-columns // _TILE))
         call.launch(kernel, over, step_a, step_b, a, b, out)
         return
@@ -244,7 +244,7 @@ def _multiply(
         return
     if rows == 1 and gemv.multiply(call, b.transpose(0, 2, 1), a[:, 0], out[:, 0]):
         return
-    height, width = panel_of(rows, columns, inner, cores_of(out.device))
+    height, width = panel_of(rows, columns, inner)
     across = -(-columns // width)
     panels = across * -(-rows // height)
     group = max(1, least_for(rows, columns) // max(1, height * width * inner))
@@ -255,7 +255,8 @@ def _multiply(
 
 def _sample_product(dtype: Any) -> None:
     x = aiodev.ones((4, 4), dtype=dtype)
-    matmul(x, x)
+    for a, b in ((x, x), (x[0], x[0]), (aiodev.ones((2, 4, 4), dtype=dtype), x)):
+        matmul(a, b)
     for shape in ((512, 512), (4, 1 << 16)):  # of which products with vectors are shared
         x = aiodev.ones(shape, dtype=dtype)
         matmul(x, x[0])
@@ -271,9 +272,7 @@ register_sample("matmul", _sample_product)
 register_sample("vecdot", _sample_dot)
 
 
+@aiodev.in_child
 def _forget() -> None:
     """Ask for the table anew in a forked child, where the devices start afresh."""
     _units.clear()
-
-
-os.register_at_fork(after_in_child=_forget)

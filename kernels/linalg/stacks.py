@@ -9,26 +9,22 @@ import numpy as np
 
 import aiodev
 from aiodev.kernels.arguments import packed_out
+from aiodev.kernels.cuda_libraries import library_of
 from aiodev.kernels.elementwise.conversion import convert
-from aiodev.kernels.linalg import lapack
+from aiodev.kernels.linalg import batched, lapack
 
-__all__ = ["batch_of", "checked", "library_of", "real_of", "result_for", "square", "stacked"]
+__all__ = ["batch_of", "checked", "factorising", "real_of", "result_for", "square", "stacked"]
 
 DType = np.dtype[Any]
 
 
-def library_of(call: aiodev.Call) -> Any:
+def factorising(call: aiodev.Call) -> Any:
     """The module that submits factorisations for the call's device; all have the functions of :mod:`.lapack`.
 
     Raises:
         NotImplementedError: there is none.
     """
-    if aiodev.capabilities(call.device).host_code:
-        return lapack
-    raise NotImplementedError(
-        f"{call.name}: needs a LAPACK on {call.device}, such as cuSOLVER, which aiodev does not call yet; "
-        f"x.to('cpu') factorises there"
-    )
+    return library_of(call, lapack, batched, "cuSOLVER", "factorises")
 
 
 def checked(function: str, x: aiodev.Array, name: str = "x") -> DType:
@@ -51,7 +47,7 @@ def checked(function: str, x: aiodev.Array, name: str = "x") -> DType:
 
 
 def square(function: str, x: aiodev.Array, name: str = "x") -> DType:
-    """The same of square matrices.
+    """See that an argument is a stack of square matrices; the dtype that it is factorised in.
 
     Raises:
         ValueError: they are not.

@@ -8,19 +8,9 @@ from collections.abc import Iterator
 from itertools import product as pairs
 
 import aiodev
+from aiodev.kernels.tuning import LONG_SIDE, MULTIPLIED_EACH, PANEL_EACH, PANEL_SIDE, PANELS, VECTOR_EACH, VECTOR_STRIP
 
 __all__ = ["batches_of", "cores_of", "fitting", "is_fit", "least_for", "panel_of"]
-
-#: Multiplications for one index of a launch, at least: some tens of µs. A product of no more is not worth sharing.
-_PIECE = 1 << 22
-#: Elements of a matrix that are multiplied with a vector for one index: some tens of µs, too, since each is read from memory.
-#: And columns that a vector is multiplied with side by side, at least: rows of fewer are no way to read memory.
-_VECTOR, _STRIP = 1 << 18, 1 << 9
-#: A panel's rows and columns, at least: below, packing the operands costs as much as multiplying.
-_SIDE = 64
-#: Panels of a product for each core: enough to even out when they start, and no more, since each packs an operand. But sides
-#: longer than this are cut all the same: what is packed is small next to them.
-_PANELS, _LONG = 2, 1 << 12
 
 
 def is_fit(x: aiodev.Array, packed: bool) -> bool:
@@ -65,21 +55,25 @@ def batches_of(a: aiodev.Array, b: aiodev.Array, out: aiodev.Array) -> Iterator[
 
 def least_for(rows: int, columns: int) -> int:
     """Multiplications for one index, at least."""
-    return _VECTOR if rows == 1 or columns == 1 else _PIECE
+    return VECTOR_EACH if rows == 1 or columns == 1 else MULTIPLIED_EACH
 
 
-def panel_of(rows: int, columns: int, inner: int, cores: int) -> tuple[int, int]:
-    """The rows and columns of the panels that a product is cut into."""
+def panel_of(rows: int, columns: int, inner: int) -> tuple[int, int]:
+    """The rows and columns of the panels that a product is cut into.
+
+    They follow from the shape alone: where an element lies in its panel decides how BLAS rounds it, and that is to be the same
+    on any number of cores.
+    """
     if columns == 1:
-        return max(1, min(rows, _VECTOR // max(1, inner))), 1
+        return max(1, min(rows, VECTOR_EACH // max(1, inner))), 1
     if rows == 1:
-        return 1, min(columns, max(_STRIP, _VECTOR // max(1, inner)))
-    wanted = min(_PANELS * cores, rows * columns * inner // _PIECE)
+        return 1, min(columns, max(VECTOR_STRIP, VECTOR_EACH // max(1, inner)))
+    wanted = min(PANELS, rows * columns * inner // PANEL_EACH)
     height, width, count = rows, columns, 1
-    while count < wanted and max(height, width) >= 2 * _SIDE or (
-        max(height, width) > _LONG and height * width * inner >= 2 * _PIECE
+    while count < wanted and max(height, width) >= 2 * PANEL_SIDE or (
+        max(height, width) > LONG_SIDE and height * width * inner >= 2 * MULTIPLIED_EACH
     ):
-        if height >= max(2 * _SIDE, width):  # square panels pack the least
+        if height >= max(2 * PANEL_SIDE, width):  # square panels pack the least
             height = -(-height // 32) * 16  # BLAS's innermost loops are over some 16 rows or columns
         else:
             width = -(-width // 32) * 16

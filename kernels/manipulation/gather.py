@@ -17,17 +17,16 @@ import numpy as np
 import aiodev
 from aiodev.kernels.arguments import HostArray, has_no_gaps, shared
 from aiodev.kernels.thread_block import has_teams
+from aiodev.kernels.tuning import GATHERED, MOVED_EACH, SHORT_MOVED
 
-__all__ = ["MOST", "join", "lay", "move", "turn"]
+__all__ = ["join", "lay", "move", "turn"]
 
-#: Elements of a result, and arrays that are joined.
-_FEW, _MOST_JOINED = 1 << 12, 4
-#: Elements of a row that one index takes at most, and of one that is short.
-_BLOCK, _SHORT = 1 << 14, 1 << 6
+#: Arrays that are joined by one launch, at most.
+_MOST_JOINED = 4
+#: Elements of a row that one index takes at most.
+_BLOCK = 1 << 14
 #: Elements of rows that are copied column by column.
 _SHORTEST = 3
-#: Calls of one function that are remembered: with each of them a table may be kept alive.
-MOST = 256
 
 
 @aiodev.kernel(uniform=True)
@@ -115,7 +114,7 @@ def roll_short_lines(i: int, group: int, width: int, ahead: int, back: int, x: A
 
 def _are_few(size: int, *arrays: aiodev.Array) -> bool:
     """Whether a result of ``size`` elements is made here of arrays, or written to them."""
-    return 0 < size <= _FEW and all(x.ndim > 0 for x in arrays)
+    return 0 < size <= GATHERED and all(x.ndim > 0 for x in arrays)
 
 
 def move(
@@ -141,7 +140,10 @@ def join(
     result: aiodev.Array,
     places: Callable[[list[HostArray]], HostArray],
 ) -> bool:
-    """The same of several arrays, if they are of one type."""
+    """Fill the result from several arrays of its dtype; ``places`` makes of the places in all of them those for the result.
+
+    False, and nothing is done, where it cannot be done here.
+    """
     if len(arrays) > _MOST_JOINED or any(x.dtype != result.dtype for x in arrays):
         return False
     if not _are_few(result.size, *arrays) or not has_no_gaps(result):
@@ -173,7 +175,7 @@ def lay(call: aiodev.Call, arrays: Sequence[aiodev.Array], result: aiodev.Array,
         if width and outer == 1:
             call.launch(copy_line, width, flat, out[begin : begin + width])
         elif width:
-            group = max(1, _FEW // width)
+            group = max(1, MOVED_EACH // width)
             call.launch(copy_lines, -(-outer // group), group, width, begin, step, flat, out)
         begin += width
     return True
@@ -183,9 +185,9 @@ def turn(call: aiodev.Call, x: aiodev.Array, result: aiodev.Array, width: int, s
     """Fill the result with rows of ``width`` elements whose last ``shift`` come first; False if it cannot be done so."""
     if has_teams(result.device) or not (has_no_gaps(x) and has_no_gaps(result)):
         return False
-    group, rows = max(1, _FEW // width), x.size // width
+    group, rows = max(1, MOVED_EACH // width), x.size // width
     arrays = x.reshape(x.size), result.reshape(x.size)
-    if width <= _SHORT:
+    if width <= SHORT_MOVED:
         ahead = shift if 2 * shift <= width else 0
         back = 0 if ahead else width - shift
         call.launch(roll_short_lines, -(-rows // group), group, width, ahead, back, *arrays)

@@ -17,8 +17,9 @@ from aiodev.kernels.arguments import array_of, checked_axis, delivered, packed, 
 from aiodev.kernels.elementwise.conversion import astype
 from aiodev.kernels.indexing.search import searchsorted
 from aiodev.kernels.indexing.take import take
-from aiodev.kernels.manipulation.gather import MOST, join, lay, move, turn
+from aiodev.kernels.manipulation.gather import join, lay, move, turn
 from aiodev.kernels.manipulation.views import Axes, broadcast_to, expand_dims
+from aiodev.kernels.tuning import TABLES_KEPT
 
 __all__ = ["concat", "pad", "repeat", "roll", "stack", "tile"]
 
@@ -26,7 +27,7 @@ HostArray = np.ndarray[Any, Any]
 _MODES = {"constant": 0, "edge": 1, "reflect": 2, "symmetric": 3, "wrap": 4}
 
 
-@aiodev.operation(reads=["*arrays"], writes="out", most=MOST)
+@aiodev.operation(reads=["*arrays"], writes="out", most=TABLES_KEPT)
 def concat(
     call: aiodev.Call,
     arrays: Sequence[aiodev.Array],
@@ -71,7 +72,7 @@ def concat(
     return result
 
 
-@aiodev.operation(reads=["*arrays"], writes="out", most=MOST)
+@aiodev.operation(reads=["*arrays"], writes="out", most=TABLES_KEPT)
 def stack(
     call: aiodev.Call, arrays: Sequence[aiodev.Array], /, *, axis: int = 0, out: aiodev.Array | None = None
 ) -> aiodev.Array:
@@ -101,7 +102,7 @@ def stack(
     return concat(views, axis=axis, out=result)
 
 
-@aiodev.operation(reads=["x"], writes="out", most=MOST)
+@aiodev.operation(reads=["x"], writes="out", most=TABLES_KEPT)
 def roll(
     call: aiodev.Call,
     x: aiodev.Array,
@@ -113,7 +114,7 @@ def roll(
 ) -> aiodev.Array:
     """The elements moved by ``shift`` along the axes, those that leave at the end coming in at the beginning.
 
-    Without an axis the flattened array is rolled. ``out`` must not overlap ``x``.
+    Without an axis the flattened array is rolled.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -187,7 +188,7 @@ def repeat(x: aiodev.Array, repeats: int | Sequence[int] | HostArray, /, *, axis
     return _repeat_all(x, repeats, axis=axis)
 
 
-@aiodev.operation(reads=["x"], name="repeat", most=MOST)
+@aiodev.operation(reads=["x"], name="repeat", most=TABLES_KEPT)
 def _repeat_all(call: aiodev.Call, x: aiodev.Array, repeats: Any, /, *, axis: int | None = None) -> aiodev.Array:
     """Each element equally often."""
     if isinstance(repeats, aiodev.Array):
@@ -230,7 +231,7 @@ def _repeat_each(x: aiodev.Array, counts: HostArray, axis: int | None) -> aiodev
     return take(seen, searchsorted(aiodev.asarray(ends, device=x.device), places, side="right"), axis=at)
 
 
-@aiodev.operation(reads=["x"], most=MOST)
+@aiodev.operation(reads=["x"], most=TABLES_KEPT)
 def tile(call: aiodev.Call, x: aiodev.Array, repetitions: int | Sequence[int], /) -> aiodev.Array:
     """The whole array ``repetitions`` times along each dimension; missing ones are put before the first.
 
@@ -304,7 +305,7 @@ def source(mode: int, place: int, length: int) -> int:
     return place if place < length else (period - 1 if mode == 3 else period) - place
 
 
-@aiodev.operation(reads=["x"], numbers=["constant_values"], writes="out", most=MOST)
+@aiodev.operation(reads=["x"], numbers=["constant_values"], writes="out", most=TABLES_KEPT)
 def pad(
     call: aiodev.Call,
     x: aiodev.Array,

@@ -1,4 +1,4 @@
-"""Gradients of softmax and of normalisations along an axis."""
+"""Gradients of softmax, of normalisations along an axis, of convolutions, pooling, embedding and attention."""
 
 from __future__ import annotations
 
@@ -7,9 +7,19 @@ from typing import Any
 import aiodev
 from aiodev.kernels.elementwise.table import add, divide, multiply, sqrt, subtract
 from aiodev.kernels.elementwise.ufunc import differentiable
-from aiodev.kernels.linalg.products import vecdot
+from aiodev.kernels.linalg.products import matmul, vecdot
 from aiodev.kernels.manipulation.views import expand_dims
+from aiodev.kernels.nn.attention import attention_weights, scale_of, scaled_dot_product_attention, widened
+from aiodev.kernels.nn.convolution import conv2d, conv2d_of_input, conv2d_of_weight, pair
+from aiodev.kernels.nn.embedding import embedding, embedding_of_weight
 from aiodev.kernels.nn.normalization import layer_norm, log_softmax, rms_norm, softmax
+from aiodev.kernels.nn.pooling import (
+    avg_pool2d,
+    avg_pool2d_of_input,
+    largest_of_windows,
+    max_pool2d,
+    max_pool2d_of_input,
+)
 from aiodev.kernels.reductions import mean, sum, var
 
 #: Of a row: its gradient, the result, and what is summed along the axis.
@@ -71,3 +81,92 @@ def _rms_norm_gradient(g: Any, x: Any, weight: Any, axis: int, eps: float) -> An
 
 softmax.operation.gradient(x=_softmax_gradient)
 log_softmax.operation.gradient(x=_log_softmax_gradient)
+
+
+def _options(stride: Any, padding: Any, dilation: Any, groups: Any) -> dict[str, Any]:
+    given = {"stride": (stride, 1), "padding": (padding, 0), "dilation": (dilation, 1)}
+    return {"groups": groups, **{name: pair("conv2d", name, value, least) for name, (value, least) in given.items()}}
+
+
+def _conv2d_input(g: Any, weight: Any, shapes: Any, stride: Any, padding: Any, dilation: Any, groups: Any) -> aiodev.Array:
+    return conv2d_of_input(g, weight, size=shapes["x"][2:], **_options(stride, padding, dilation, groups))
+
+
+def _conv2d_weight(g: Any, x: Any, shapes: Any, stride: Any, padding: Any, dilation: Any, groups: Any) -> aiodev.Array:
+    return conv2d_of_weight(g, x, window=shapes["weight"][2:], **_options(stride, padding, dilation, groups))
+
+
+# The convolution, and what goes back to its images and to its windows, are each linear in two of three arrays: the gradients of
+# each are the other two.
+conv2d.operation.gradient(x=_conv2d_input, weight=_conv2d_weight, bias=lambda g: sum(g, axis=(0, 2, 3)))
+conv2d_of_input.operation.gradient(
+    grads=lambda g, weight, stride, padding, dilation, groups: conv2d(g, weight, **_options(stride, padding, dilation, groups)),
+    weight=lambda g, grads, shapes, stride, padding, dilation, groups: conv2d_of_weight(
+        grads, g, window=shapes["weight"][2:], **_options(stride, padding, dilation, groups)
+    ),
+)
+conv2d_of_weight.operation.gradient(
+    grads=lambda g, x, stride, padding, dilation, groups: conv2d(x, g, **_options(stride, padding, dilation, groups)),
+    x=lambda g, grads, shapes, stride, padding, dilation, groups: conv2d_of_input(
+        grads, g, size=shapes["x"][2:], **_options(stride, padding, dilation, groups)
+    ),
+)
+
+# Where an element is the largest does not change by little.
+max_pool2d.operation.gradient(
+    x=lambda g, x, kernel_size, stride, padding, dilation: max_pool2d_of_input(
+        g, x, kernel_size=kernel_size, stride=stride, padding=padding, dilation=dilation
+    )
+)
+max_pool2d_of_input.operation.gradient(
+    grads=lambda g, x, kernel_size, stride, padding, dilation: largest_of_windows(
+        g, x, kernel_size=kernel_size, stride=stride, padding=padding, dilation=dilation
+    )
+)
+largest_of_windows.operation.gradient(
+    values=lambda g, x, kernel_size, stride, padding, dilation: max_pool2d_of_input(
+        g, x, kernel_size=kernel_size, stride=stride, padding=padding, dilation=dilation
+    )
+)
+avg_pool2d.operation.gradient(
+    x=lambda g, shapes, kernel_size, stride, padding, count_include_pad: avg_pool2d_of_input(
+        g, size=shapes["x"][2:], kernel_size=kernel_size, stride=stride, padding=padding, count_include_pad=count_include_pad
+    )
+)
+avg_pool2d_of_input.operation.gradient(
+    grads=lambda g, kernel_size, stride, padding, count_include_pad: avg_pool2d(
+        g, kernel_size, stride=stride, padding=padding, count_include_pad=count_include_pad
+    )
+)
+
+embedding.operation.gradient(
+    indices=None, weight=lambda g, indices, shapes: embedding_of_weight(g, indices, shape=shapes["weight"])
+)
+embedding_of_weight.operation.gradient(grads=lambda g, indices: embedding(indices, g), indices=None)
+
+
+def _scores(g: Any, weights: Any) -> aiodev.Array:
+    """The gradient of scores, from that of their weights."""
+    return _softmax(g, _summed(g, weights, -1), weights)
+
+
+@attention_weights.operation.gradient
+def _weights_gradient(g: Any, query: Any, key: Any, mask: Any, result: Any, scale: float) -> Any:
+    scores = _scores(g, result)
+    scaled = multiply(scores, scale)
+    added = scores if mask is not None and mask.dtype.kind != "b" else None
+    return matmul(scaled, key), matmul(scaled.mT, query), added
+
+
+@scaled_dot_product_attention.operation.gradient
+def _attention_gradient(
+    g: Any, query: Any, key: Any, value: Any, attn_mask: Any, is_causal: bool, scale: float | None
+) -> Any:
+    """By way of the weights, which are computed again."""
+    factor = scale_of("scaled_dot_product_attention", scale, query.shape[-1])
+    g, query, key, value, attn_mask = widened(g, query, key, value, attn_mask)
+    weights = attention_weights(query, key, attn_mask, is_causal=bool(is_causal), scale=factor)
+    scores = _scores(matmul(g, value.mT), weights)
+    scaled = multiply(scores, factor)
+    added = scores if attn_mask is not None and attn_mask.dtype.kind != "b" else None
+    return matmul(scaled, key), matmul(scaled.mT, query), matmul(weights.mT, g), added

@@ -14,20 +14,18 @@ from aiodev.kernels.elementwise.conversion import astype
 from aiodev.kernels.nn import bodies
 from aiodev.kernels.reductions.bodies import NEAR
 from aiodev.kernels.thread_block import has_teams
+from aiodev.kernels.tuning import (
+    FEW_NORMALISED,
+    NORMALISED_EACH,
+    NORMALISED_LANES,
+    NORMALISED_WIDTH,
+    TURNED,
+    TURNED_FAR,
+    TURNED_ROOMS,
+    TURNED_ROWS,
+)
 
 __all__ = ["layer_norm", "log_softmax", "rms_norm", "softmax"]
-
-#: Elements for one index of a launch, about: some µs of work.
-_PIECE = 1 << 13
-#: Columns that are worked on side by side, at least: what a processor fetches at once, and some of its vectors.
-_WIDTH = 64
-#: Lanes, at most, in which several rows of fewer columns than that are worked on side by side.
-_LANES = 256
-#: Bytes of rows that become columns for a while, where these are near and where they are not; how many at a time, and in how
-#: many rooms at most. It is for threads that have vectors.
-_SHORT, _SHORTER, _TILE, _ROOMS = 127, 32, 128, 64
-#: Elements of a matrix whose columns are normalised where they are: copies would take longer.
-_FEW = 1 << 12
 
 
 @aiodev.operation(reads=["x"], writes="out", in_place="x")
@@ -147,11 +145,11 @@ def _softmax(call: aiodev.Call, x: aiodev.Array, axis: int, logarithm: bool) -> 
         return moved.finish(result)
     source, target, moved = _rows(call, x, at, result)
     same = _is_in_place(call, source, target)
-    short = length * x.itemsize <= (_SHORT if x.nbytes <= NEAR else _SHORTER)
-    if short and len(source) >= _TILE and not has_teams(x.device):
+    short = length * x.itemsize <= (TURNED if x.nbytes <= NEAR else TURNED_FAR)
+    if short and len(source) >= TURNED_ROWS and not has_teams(x.device):
         _softmax_short_rows(call, source, target, logarithm)
     elif length <= bodies.BLOCK:
-        group = max(1, _PIECE // length)
+        group = max(1, NORMALISED_EACH // length)
         call.launch(bodies.softmax_rows, -(-len(source) // group), group, logarithm, same, source, target)
     else:
         _softmax_blocks(call, source, target, logarithm, same)
@@ -171,19 +169,19 @@ def _softmax_blocks(call: aiodev.Call, x: aiodev.Array, out: aiodev.Array, logar
 
 def _softmax_short_rows(call: aiodev.Call, x: aiodev.Array, out: aiodev.Array, logarithm: bool) -> None:
     rows, length = x.shape
-    group = max(2 * _PIECE // (_TILE * length), -(-rows // (_TILE * _ROOMS)), 1) * _TILE
+    group = max(2 * NORMALISED_EACH // (TURNED_ROWS * length), -(-rows // (TURNED_ROWS * TURNED_ROOMS)), 1) * TURNED_ROWS
     pieces = -(-rows // group)
-    room = call.scratch((pieces, _TILE * length), dtypes.compute_dtype(x.dtype))
-    lanes = _of_lanes(call, pieces, _TILE, x)
+    room = call.scratch((pieces, TURNED_ROWS * length), dtypes.compute_dtype(x.dtype))
+    lanes = _of_lanes(call, pieces, TURNED_ROWS, x)
     call.launch(bodies.softmax_short_rows, pieces, group, logarithm, x, out, room, *lanes)
 
 
 def _softmax_columns(call: aiodev.Call, x: aiodev.Array, out: aiodev.Array, logarithm: bool) -> None:
     matrices, length, inner = x.shape
-    if inner < _WIDTH:
-        width = lanes = inner * max(1, min(_LANES // inner, length // 8))
+    if inner < NORMALISED_WIDTH:
+        width = lanes = inner * max(1, min(NORMALISED_LANES // inner, length // 8))
     else:
-        width, lanes = min(inner, max(_WIDTH, _PIECE // length)), inner
+        width, lanes = min(inner, max(NORMALISED_WIDTH, NORMALISED_EACH // length)), inner
     chunks = -(-lanes // width)
     numbers = chunks, width, inner, logarithm, _is_in_place(call, x, out)
     flat = (a.reshape(matrices, length * inner) for a in (x, out))
@@ -218,7 +216,7 @@ def _over_rows(
         return result
     source, target, moved = _rows(call, x, at, result)
     rows, length = source.shape
-    group = max(1, _PIECE // length)
+    group = max(1, NORMALISED_EACH // length)
     same = _is_in_place(call, source, target)
     call.launch(kernel, -(-rows // group), group, same, number, source, *factors, target)
     return moved.finish(result)
@@ -245,7 +243,7 @@ def _rows(
     call: aiodev.Call, x: aiodev.Array, at: int, out: aiodev.Array
 ) -> tuple[aiodev.Array, aiodev.Array, _Moved]:
     """An array and its result as matrices without gaps, whose rows run along the axis ``at``; a few columns as they are."""
-    if at == 0 and x.ndim == 2 and x.size <= _FEW:
+    if at == 0 and x.ndim == 2 and x.size <= FEW_NORMALISED:
         return x.T, out.T, _Moved(out, out)
     if at != x.ndim - 1:
         order = [*(a for a in range(x.ndim) if a != at), at]

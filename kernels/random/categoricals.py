@@ -166,7 +166,7 @@ def categorical(
         >>> sorted(set(drawn.tolist()))
         [1, 3]
     """
-    target = prepare("categorical", shape, dtype, device, generator, out, "iu", np.int64)
+    target = prepare("categorical", shape, dtype, device, generator, out, "iu", np.int64, beside=p)
     draw_categories(table_of("categorical", p, target.flat.device), target.generator, target.flat)
     return target.finish()
 
@@ -200,6 +200,8 @@ def multinomial(
     categories = count_weights("multinomial", "pvals", pvals)
     if device is None and generator is not None:
         device = getattr(generator, "device", None)  # of something else is told below
+    if device is None and isinstance(pvals, aiodev.Array):
+        device = pvals.device
     counts = aiodev.zeros((*lengths, categories), np.int64, device)
     target = prepare("multinomial", None, None, None, generator, counts, "i")
     table = table_of("multinomial", pvals, counts.device)

@@ -172,10 +172,8 @@ def choice(
     if rows is not None and rows.ndim == 0:
         raise ValueError("choice: an array of no dimensions has no rows to choose from")
     population = a.shape[0] if isinstance(a, aiodev.Array) else whole_number("choice", "a", a)
-    if device is None and rows is not None:
-        device = rows.device
-    elif device is None and out is not None:
-        device = out.device
+    if device is None:
+        device = next((x.device for x in (rows, out, p if generator is None else None) if isinstance(x, aiodev.Array)), None)
     generator = source("choice", device, generator)
     if shape is None and out is not None:
         lengths = out.shape[: out.ndim - (0 if rows is None else rows.ndim - 1)]

@@ -182,7 +182,7 @@ def permutation(
 ) -> aiodev.Array:
     """The numbers below ``x`` in random order, as int64; or a copy of an array with its rows in random order.
 
-    Every order is equally likely. ``out`` must not overlap the array.
+    Every order is equally likely.
 
     Raises:
         ValueError: ``x`` is negative, or an array of no dimensions.

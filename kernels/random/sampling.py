@@ -63,13 +63,19 @@ def prepare(
     out: aiodev.Array | None,
     kinds: str = "f",
     default: Any = np.float64,
+    beside: Any = None,
 ) -> Target:
-    """Check what a draw was asked for, and make its array if none was given. ``kinds`` are the dtypes that it can fill."""
+    """Check what a draw was asked for, and make its array if none was given. ``kinds`` are the dtypes that it can fill.
+
+    Where nothing says on which device, it is that of ``beside``, if that is an array.
+    """
     if out is not None:
         array = _check_out(name, out, shape, dtype, device)
     else:
         if device is None and generator is not None:
             device = getattr(generator, "device", None)
+        if device is None and isinstance(beside, aiodev.Array):
+            device = beside.device
         array = aiodev.empty(() if shape is None else shape, default if dtype is None else dtype, device)
     if dtypes.kind(array.dtype) not in kinds:
         raise TypeError(f"{name}: dtype: expected {_EXPECTED.get(kinds, 'a real number')}, got {array.dtype}")

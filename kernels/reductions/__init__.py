@@ -11,8 +11,7 @@ On the CPU, rows of at most 15 elements, and up to 32 columns of so many, are re
 has more than 4,096 elements. The first launch with a length compiles it, in some tenths of a second, off the loop as always;
 :func:`aiodev.kernels.warm_up` does not know the lengths.
 
-``out``, where one is given, must not overlap what is reduced. An array of no dimensions has no axis 0, as the array API says;
-NumPy lets it pass for some functions.
+An array of no dimensions has no axis 0, as the array API says; NumPy lets it pass for some functions.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def sum(
     """The sum along ``axis`` (an integer, several, or None for all).
 
     Of integers and booleans it is ``int64`` (``uint64`` of unsigned ones), else of the array's own type, unless ``dtype`` says
-    otherwise. The sum of nothing is 0. Submits to the current stream; writes to ``out`` if given, which must not overlap ``x``.
+    otherwise. The sum of nothing is 0. Submits to the current stream; writes to ``out`` if given.
 
     Raises:
         ValueError: there is no such axis, one is named twice, or ``out`` has another shape.

@@ -122,47 +122,55 @@ def add_kernel_teams(kernels: Any, load: Plain, combine: Plain, finish: Plain, i
 
 
 def add_variance_teams(kernels: Any, load: Plain, finish: Plain, wide: Any) -> None:
-    """The bodies for the kernels of a variance; pieces are merged by the mean of all. Means are from a first element."""
+    """The bodies for the kernels of a variance; pieces are merged by the mean of all.
+
+    Means are from a first element, and half of that, and added up as shares: so none overflows, and no sum on the way to one.
+    """
     gather = make_gather(add)
 
-    def total_of(x, origin, k, end, step):
-        total = wide(0)
+    def distance(x, origin, k):
+        return load(x[np.uint64(k)]) * 0.5 - load(x[np.uint64(origin)]) * 0.5
+
+    def total_of(x, origin, k, end, step, count):
+        total, part = wide(0), np.divide(1.0, np.float64(count))
         while k < end:
-            total += load(x[np.uint64(k)]) - load(x[np.uint64(origin)])
+            total += distance(x, origin, k) * part
             k += step
         return total
 
     def squares_of(x, origin, k, end, step, mean):
         total = 0.0
         while k < end:
-            total += square((load(x[np.uint64(k)]) - load(x[np.uint64(origin)])) - mean)
+            half = distance(x, origin, k) - mean
+            total += square(half + half)
             k += step
         return total
 
-    def share(total, count, least, span):
+    def share(total, least, span):
         """The mean, for the threads whose totals were gathered: the first ``least`` of each ``span`` have them."""
         means = team_array(TEAM, wide)
         rank = team_rank()
         lane = rank & (span - 1)
         if lane < least:
-            means[rank] = np.divide(total, np.float64(count))
+            means[rank] = total
         team_barrier()
         return means[rank - lane + (lane & (least - 1))]
 
     def measure(x, origin, k, end, step, count, least, span):
-        mean = share(gather(total_of(x, origin, k, end, step), least, span, wide), count, least, span)
+        mean = share(gather(total_of(x, origin, k, end, step, count), least, span, wide), least, span)
         return mean, gather(squares_of(x, origin, k, end, step, mean), least, span, np.float64)
 
     def merge(means, squares, start, stride, k, step, pieces, length, least, span):
         """The squares of all ``pieces``, ``stride`` apart from ``start`` on; this thread's: every ``step``-th from ``k``."""
         width = (length + pieces - 1) // pieces if pieces > 0 else 0
-        total, first = wide(0), k
+        total, part, first = wide(0), np.divide(1.0, np.float64(length)), k
         while k < pieces and k * width < length:
-            total += means[np.uint64(start + k * stride)] * np.float64(min(width, length - k * width))
+            total += means[np.uint64(start + k * stride)] * (np.float64(min(width, length - k * width)) * part)
             k += step
-        mean, squared, k = share(gather(total, least, span, wide), length, least, span), 0.0, first
+        mean, squared, k = share(gather(total, least, span, wide), least, span), 0.0, first
         while k < pieces and k * width < length:
-            further = square(means[np.uint64(start + k * stride)] - mean) * np.float64(min(width, length - k * width))
+            half = means[np.uint64(start + k * stride)] - mean
+            further = square(half + half) * np.float64(min(width, length - k * width))
             squared += squares[np.uint64(start + k * stride)] + further
             k += step
         return gather(squared, least, span, np.float64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -28,12 +29,13 @@ def _axes(axis: Axis, ndim: int) -> tuple[int, ...]:
 
 def broadcast_back(g: aiodev.Array, shape: Shape, axis: Axis, keepdims: bool) -> aiodev.Array:
     """What was reduced, as a view of the shape before, in which each element stands for all that it was made of."""
-    if not keepdims and g.ndim != len(shape):
+    if not keepdims and axis is not None and g.ndim != len(shape):
         axes = _axes(axis, len(shape))
         g = g.reshape(tuple(1 if place in axes else length for place, length in enumerate(shape)))
     return aiodev.broadcast_to(g, shape)
 
 
+@functools.lru_cache(maxsize=1024)
 def _count(shape: Shape, axis: Axis) -> int:
     return math.prod(shape[own] for own in _axes(axis, len(shape)))
 

@@ -14,12 +14,11 @@ from aiodev.kernels.elementwise.conversion import astype
 from aiodev.kernels.indexing.search import flat
 from aiodev.kernels.reductions import histogram_bodies as bodies, max as _max, min as _min, sum as _sum
 from aiodev.kernels.thread_block import has_teams
+from aiodev.kernels.tuning import COUNTED_EACH, MOST_BINS
 from aiodev.kernels.warmup import register_sample
 
 __all__ = ["histogram"]
 
-#: Elements that are counted in bins of their own, at least; and how many bins there may be in all.
-_PIECE, _MOST_BINS = 1 << 16, 1 << 22
 _UNIT, _WHOLE = (0.0, 1.0), (int, np.integer)
 
 
@@ -87,7 +86,7 @@ def _count_even(
     if bins < 1:
         raise ValueError(f"histogram: bins={bins}; expected at least one")
     elements = _elements(x, weights)
-    if x.size > _PIECE or has_teams(x.device):
+    if x.size > COUNTED_EACH or has_teams(x.device):
         edges = _even_edges(call, elements, bins, low, high, measured)
         return _count_many(call, elements, edges, weights, even=True, density=density), edges
     edges, total = call.new(bins + 1, np.float64), np.dtype(np.int64 if weights is None else np.float64)
@@ -116,7 +115,7 @@ def _count_between(
     if bins.ndim != 1 or bins.size < 2:
         raise ValueError(f"histogram: edges have the shape {bins.shape}; expected two or more, in one dimension")
     edges = packed(bins if bins.dtype == np.float64 else astype(bins, np.float64))
-    if x.size > _PIECE or has_teams(x.device):
+    if x.size > COUNTED_EACH or has_teams(x.device):
         return _count_many(call, elements, edges, weights, even=False, density=density), edges
     number, total = edges.size - 1, np.dtype(np.int64 if weights is None else np.float64)
     counts = call.scratch(number, total) if density else call.new(number, total)
@@ -156,7 +155,7 @@ def _count_many(
 ) -> aiodev.Array:
     """By many indices, each of which has bins of its own."""
     number = edges.size - 1
-    pieces = max(1, min(math.ceil(x.size / _PIECE), _MOST_BINS // number))
+    pieces = max(1, min(math.ceil(x.size / COUNTED_EACH), MOST_BINS // number))
     piece = max(1, math.ceil(x.size / pieces))
     total = np.dtype(np.int64 if weights is None else np.float64)
     first, room = (1, bodies.ROOM) if even and weights is None else (0, 0)
@@ -220,7 +219,7 @@ def _checked_edges(bins: Any) -> np.ndarray[Any, Any]:
 
 def _sample_histogram(dtype: Any) -> None:
     x = aiodev.ones(4, dtype=dtype)
-    many = aiodev.ones(_PIECE + 1, dtype=dtype)
+    many = aiodev.ones(COUNTED_EACH + 1, dtype=dtype)
     for bins in (2, [0.0, 1.0, 2.0]):
         histogram(x, bins)
         histogram(x, bins, weights=x, density=True)

@@ -20,18 +20,11 @@ from aiodev.kernels.per_length import launch
 from aiodev.kernels.reductions.bodies import BLOCK, COLUMNS, rows_beside, slab_depth
 from aiodev.kernels.reductions.plan import Plan, arg_extreme_plan, variance_plan
 from aiodev.kernels.thread_block import has_teams, pieces_of, slabs_of, strips_of, teams_for
+from aiodev.kernels.tuning import FEW_REDUCED, IN_ORDER, IN_ORDER_BESIDE, MANY_REDUCED, WHOLE_BLOCKS
 
 __all__ = ["Axis", "reduce_arg_extreme", "reduce_variance", "reduce"]
 
 Axis = int | tuple[int, ...] | None
-#: Rows from which on each is reduced by one index, however long.
-_MANY_ROWS = 256
-#: Blocks of a row up to which it is reduced whole: a second launch takes as long as they do, and the order is the same.
-_FEW_BLOCKS = 8
-#: Elements whose columns are reduced by one index each: in vectors they would be faster, by less than a second launch takes.
-_FEW = 1 << 12
-#: Elements of a row, or of a column among so few, that are reduced in order, where all are more than ``_FEW``.
-_SHORT, _NARROW = 15, 32
 _PLACE = np.dtype(np.int64)
 
 
@@ -67,12 +60,12 @@ def _shares(way: _Way, teams: bool, beside: bool = True) -> _Shares:
         strips, room = strips_of(inner), outer * slabs * inner
         columns = outer * strips if slabs == 1 else 0
         return _Shares(False, blocks, teams_for(outer, length), teams_for(outer, blocks), slabs, strips, columns, room)
-    few = outer * length * inner <= _FEW
-    blocks = 1 if length <= _FEW_BLOCKS * BLOCK or outer >= _MANY_ROWS else -(-length // BLOCK)
+    few = outer * length * inner <= FEW_REDUCED
+    blocks = 1 if length <= WHOLE_BLOCKS * BLOCK or outer >= MANY_REDUCED else -(-length // BLOCK)
     rows = rows_beside(length, inner) if beside else 1
     slabs = max(1, -(-length // slab_depth(rows)))
     room = outer * slabs * inner * (1 if rows == 1 else 1 + rows)
-    short = beside and 0 < length <= _SHORT and inner <= _NARROW and not few
+    short = beside and 0 < length <= IN_ORDER and inner <= IN_ORDER_BESIDE and not few
     columns = outer if short else outer * inner if few else 0
     return _Shares(short, blocks, outer, outer, slabs, -(-inner // COLUMNS), columns, room)
 

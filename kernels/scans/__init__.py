@@ -21,18 +21,13 @@ from aiodev.kernels.reductions.bodies import BLOCK
 from aiodev.kernels.scans.cpu import STRIP, make_columns, make_scan
 from aiodev.kernels.scans.cuda import pieces_and_teams
 from aiodev.kernels.thread_block import has_teams
+from aiodev.kernels.tuning import FEW_SCANNED, NARROW_SCANNED, SCANNED_EACH
 from aiodev.kernels.warmup import register_sample
 
 __all__ = ["cumulative_prod", "cumulative_sum"]
 
-#: Bytes of rows whose columns are run through four at a time, whose totals are in registers, if there are more than four;
-#: and elements of arrays whose columns all are.
-_NARROW, _FEW = 40, 1 << 12
-#: Elements for one index of a launch, about: some µs of work.
-_PIECE = 1 << 13
 
-
-@aiodev.operation(reads=["x"], writes="out")
+@aiodev.operation(reads=["x"], writes="out", in_place="x")
 def cumulative_sum(
     call: aiodev.Call,
     x: aiodev.Array,
@@ -68,7 +63,7 @@ def cumulative_sum(
     return _scan(call, "sum", x, axis, dtype, include_initial, exclusive, out)
 
 
-@aiodev.operation(reads=["x"], writes="out")
+@aiodev.operation(reads=["x"], writes="out", in_place="x")
 def cumulative_prod(
     call: aiodev.Call,
     x: aiodev.Array,
@@ -121,7 +116,7 @@ def _scan(
     length, inner = x.shape[at], math.prod(x.shape[at + 1 :])
     width = length + bool(include_initial)
     shape = *x.shape[:at], width, *x.shape[at + 1 :]
-    few = inner <= 4 or inner * plan.result.itemsize <= _NARROW or x.size <= _FEW
+    few = inner <= 4 or inner * plan.result.itemsize <= NARROW_SCANNED or x.size <= FEW_SCANNED
     if not few and not has_teams(x.device):
         return _scan_columns(call, plan, x, (length, inner, shape), bool(exclusive))
     if (inner == 1 and length > BLOCK) or has_teams(x.device):
@@ -129,7 +124,7 @@ def _scan(
     result, target = packed_out(call, shape, plan.result)
     if not result.size:
         return result
-    lines, fours = result.size // width, max(1, _PIECE // (4 * max(1, length)))
+    lines, fours = result.size // width, max(1, SCANNED_EACH // (4 * max(1, length)))
     group = -(-4 * fours // inner) * inner  # columns that share cache lines have one index
     numbers = length, inner, plan.identity, bool(exclusive), width
     kernel, _, _ = _kernels(name, plan.load, plan.combine, plan.identity)

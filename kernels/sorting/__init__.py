@@ -8,7 +8,6 @@ the memory of the keys twice, and that of the places where those are wanted.
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
@@ -23,23 +22,15 @@ from aiodev.kernels.sorting.network import LEAST, longest
 from aiodev.kernels.sorting.plan import Plan, place_type, plan_for, split_kernels, team_kernels
 from aiodev.kernels.sorting.radix import BITS, LANES, WIDE_BITS
 from aiodev.kernels.thread_block import has_teams
-from aiodev.kernels.warmup import register_sample
+from aiodev.kernels.tuning import FEW_TURNED, MANY_SORTED, SORT_GROUPS, WHOLE_BYTES, WIDE_BYTES, WIDE_FROM
 
 __all__ = ["argsort", "check_order", "sort"]
 
 DType = np.dtype[Any]
-#: Bytes of the longest row that one worker sorts by radix sort, however few there are; and from how many rows on each is.
-_LONG_BYTES, _FEW = 1 << 19, 8
-#: Rows for which more counters are worth it: they have more keys than that, and their keys are in the caches.
-_WIDE, _WIDE_BYTES = 1 << 14, 1 << 22
-#: Elements of a matrix whose columns are sorted without a copy that has them as rows.
-_FEW_ELEMENTS = 1 << 12
-#: Groups of rows: each sorts its rows one by one.
-_GROUPS = 64
 _PLACE = np.dtype(np.int64)
 
 
-@aiodev.operation(reads=["x"], writes="out")
+@aiodev.operation(reads=["x"], writes="out", in_place="x")
 def sort(
     call: aiodev.Call,
     x: aiodev.Array,
@@ -142,7 +133,7 @@ def _sort_rows(
     most = longest(x.dtype)
     if has_teams(x.device):
         sort_by_teams(call, plan, team_kernels(x.dtype, descending), flat, out, length)
-    elif length > (most or _LONG_BYTES // x.itemsize) and rows < _FEW:
+    elif length > (most or WHOLE_BYTES // x.itemsize) and rows < MANY_SORTED:
         split = SplitWork(call, split_kernels(x.dtype, descending), plan.key, length, with_places=False)
         for row in range(0, x.size, length):
             split.sort(flat[row : row + length], out[row : row + length])
@@ -173,7 +164,7 @@ def _sort_places(
     flat, out = call.packed(moved).reshape(x.size), result.reshape(x.size)
     if has_teams(x.device):
         sort_places_by_teams(call, plan, team_kernels(x.dtype, descending), flat, out, length)
-    elif length * x.itemsize > _LONG_BYTES and rows < _FEW:
+    elif length * x.itemsize > WHOLE_BYTES and rows < MANY_SORTED:
         split = SplitWork(call, split_kernels(x.dtype, descending), plan.key, length, with_places=True)
         for row in range(0, x.size, length):
             split.sort_places(flat[row : row + length], out[row : row + length])
@@ -185,7 +176,7 @@ def _sort_places(
 
 def _are_few_columns(x: aiodev.Array, axis: int) -> bool:
     """Whether they are sorted where they are."""
-    return x.ndim == 2 and axis == 0 and 0 < x.size <= _FEW_ELEMENTS and not has_teams(x.device)
+    return x.ndim == 2 and axis == 0 and 0 < x.size <= FEW_TURNED and not has_teams(x.device)
 
 
 def _room_for(
@@ -206,7 +197,7 @@ def _moved_back(result: aiodev.Array, axis: int) -> aiodev.Array:
 
 def _share(rows: int) -> tuple[int, int]:
     """How many rows a group has, and how many groups there are."""
-    each = math.ceil(rows / _GROUPS)
+    each = math.ceil(rows / SORT_GROUPS)
     return each, math.ceil(rows / each)
 
 
@@ -222,7 +213,7 @@ class _Work:
         self._call, self._length = call, length
         each, self.groups = _share(rows)
         size = plan.key.itemsize
-        self._bits = WIDE_BITS if size >= 4 and length >= _WIDE and length * size <= _WIDE_BYTES else BITS
+        self._bits = WIDE_BITS if size >= 4 and length >= WIDE_FROM and length * size <= WIDE_BYTES else BITS
         self.sizes = rows, each, length, self._bits
 
     def sort_rows(
@@ -233,11 +224,3 @@ class _Work:
         rooms = [call.scratch(self._length * self.groups, dtype) for dtype in scratch]
         counts = call.scratch(self.groups * (LANES << self._bits), place_type(self._length))  # of each value of a digit
         call.launch(kernel, self.groups, *self.sizes, x, *rooms, counts, out)
-
-
-def _sample_sort(length: int, dtype: Any) -> None:
-    sort(aiodev.ones(length, dtype=dtype))
-
-
-for _length in (LEAST - 1, LEAST):  # digit by digit, and in vectors
-    register_sample("sort", functools.partial(_sample_sort, _length))

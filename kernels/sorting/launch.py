@@ -12,6 +12,7 @@ from aiodev.kernels.sorting import cuda_radix as teams, sample_sort as splits
 from aiodev.kernels.sorting.plan import Plan, place_type
 from aiodev.kernels.sorting.radix import BITS
 from aiodev.kernels.thread_block import TEAM
+from aiodev.kernels.tuning import NETWORK_BUCKETS, RADIX_BUCKETS
 
 __all__ = ["SplitWork", "sort_by_teams", "sort_places_by_teams"]
 
@@ -30,7 +31,7 @@ class SplitWork:
         self, call: aiodev.Call, kernels: splits.SplitKernels, key: DType, length: int, *, with_places: bool
     ) -> None:
         self._call, self._kernels, self._length = call, kernels, length
-        size = splits.RADIX if with_places else splits.NETWORK.get(key.itemsize, splits.RADIX)
+        size = RADIX_BUCKETS if with_places else NETWORK_BUCKETS.get(key.itemsize, RADIX_BUCKETS)
         self._cut = cut = splits.cut_row(length, _cores(call.device), *size)
         word, number = splits.word_of(key), place_type(length)
         self._keys, self._other = self._room(key), self._room(key)

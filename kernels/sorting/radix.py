@@ -100,7 +100,7 @@ def move_keys(source, least, shift, bits, counts, target):
 
 
 def move_pairs(source, places, least, shift, bits, counts, target, others):
-    """The same, with the places that the keys come from."""
+    """Put each key, and the place that it comes from, where its digit goes next."""
     down, mask = np.uint64(shift), np.uint64((1 << bits) - 1)
     for k in range(source.size):
         key = source[k]
@@ -190,7 +190,7 @@ def sort_by_bytes(keys, other, counts):
 
 
 def sort_pairs_by_bytes(keys, other, places, others, counts):
-    """The same, with the places that the keys come from."""
+    """Sort keys of four bytes, and the places that they come from, by each byte; whether they are in ``other`` then."""
     swapped = False
     count_bytes(keys, counts)
     alike = start_of_bytes(keys[0], counts, keys.size)
@@ -244,7 +244,7 @@ def insert_few(keys):
 
 
 def insert_few_pairs(keys, places):
-    """The same, with the places that the keys come from."""
+    """Sort keys that are almost in order, with the places that they come from; gives up, and says so, if they are not."""
     left = keys.size
     for lo in range(1, keys.size, CHECKED):
         hi = min(lo + CHECKED, keys.size)
@@ -286,7 +286,7 @@ def sort_keys(keys, other, most, spare, counts):
 
 
 def sort_pairs(keys, other, places, others, most, spare, counts):
-    """The same, with the places that the keys come from."""
+    """Sort keys by digits, as :func:`sort_keys`, and move the places that they come from with them."""
     if keys.size <= SHORT:
         insert_pairs(keys, places)
         return False

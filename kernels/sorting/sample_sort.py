@@ -37,6 +37,15 @@ import aiodev
 from aiodev.kernels.naming import named_kernel
 from aiodev.kernels.sorting.network import longest
 from aiodev.kernels.sorting.radix import EVEN, LANES, copy, sort_keys, sort_pairs
+from aiodev.kernels.tuning import (
+    CORE_BLOCKS,
+    CORE_BUCKETS,
+    CORE_GROUPS,
+    FEWEST_BUCKETS,
+    LONGEST_BLOCK,
+    SAMPLED,
+    SHORTEST_BLOCK,
+)
 from aiodev.lang import prefetch, sort
 
 __all__ = [
@@ -51,14 +60,6 @@ __all__ = [
     "word_of",
 ]
 
-#: Keys of a bucket, about, and buckets at most: by the bytes of keys, where a network sorts them; and for radix sort.
-NETWORK, RADIX = {4: (4_000, 1 << 11), 8: (4_000, 1 << 9)}, (20_000, 1 << 11)
-#: Buckets at least, and for each core; and keys of the sample for each bucket.
-FEWEST, FOR_EACH_CORE, SAMPLED = 32, 16, 32
-#: Keys of a block, at least and at most, and blocks for each core.
-SHORTEST, LONGEST, BLOCKS = 1 << 12, 1 << 20, 8
-#: Groups of buckets for each core.
-GROUPS = 32
 #: Neighbours that are sampled together: they are in one cache line.
 TOGETHER = 4
 #: Values of a digit.
@@ -90,9 +91,9 @@ class Cut(NamedTuple):
 
 def cut_row(length: int, cores: int, keys: int, most: int) -> Cut:
     """The shares of a row, with about so many keys in a bucket, and so many buckets at most."""
-    wanted = 1 << max(max(FEWEST, FOR_EACH_CORE * cores) - 1, min(most, length // keys) - 1).bit_length()
-    block = min(max(SHORTEST, -(-length // (BLOCKS * cores))), LONGEST)
-    each = -(-2 * wanted // (GROUPS * cores))
+    wanted = 1 << max(max(FEWEST_BUCKETS, CORE_BUCKETS * cores) - 1, min(most, length // keys) - 1).bit_length()
+    block = min(max(SHORTEST_BLOCK, -(-length // (CORE_BLOCKS * cores))), LONGEST_BLOCK)
+    each = -(-2 * wanted // (CORE_GROUPS * cores))
     return Cut(SAMPLED * wanted, 2 * wanted, block, -(-length // block), each, -(-2 * wanted // each))
 
 

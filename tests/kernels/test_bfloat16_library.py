@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
+from selection import some
 
 import aiodev
 from aiodev import kernels
@@ -16,10 +17,11 @@ from aiodev.kernels import linalg, random
 
 B = np.dtype(ml_dtypes.bfloat16)
 EVERY = np.arange(2**16, dtype=np.uint16).view(B)
+#: The first of each list stand for the others by default: what differs between functions is tested for other dtypes.
 UNARY = [
-    "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "cbrt", "ceil", "conj", "cos", "cosh", "exp", "exp2", "expm1",
-    "floor", "isfinite", "isinf", "isnan", "log", "log10", "log1p", "log2", "logical_not", "negative", "positive", "real",
-    "reciprocal", "round", "sign", "signbit", "sin", "sinh", "sqrt", "square", "tan", "tanh", "trunc",
+    "exp", "sqrt", "negative", "isnan", "round", "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "cbrt", "ceil",
+    "conj", "cos", "cosh", "exp2", "expm1", "floor", "isfinite", "isinf", "log", "log10", "log1p", "log2", "logical_not",
+    "positive", "real", "reciprocal", "sign", "signbit", "sin", "sinh", "square", "tan", "tanh", "trunc",
 ]  # fmt: skip
 BINARY = ["add", "copysign", "divide", "maximum", "minimum", "multiply", "subtract"]
 COMPARISONS = ["equal", "greater", "greater_equal", "less", "less_equal", "not_equal"]
@@ -53,7 +55,7 @@ def normals(*shape: int, seed: int = 0) -> Any:
     return np.random.default_rng(seed).standard_normal(shape).astype(B)
 
 
-@pytest.mark.parametrize("name", UNARY)
+@pytest.mark.parametrize("name", some(UNARY, 5))
 def test_unary_functions_of_every_number(name: str) -> None:
     """All 65,536 are rounded from what the function is: the errors of float32 are far below bfloat16's last place."""
     found = getattr(kernels, name)(on_device(EVERY)).numpy_blocking()
@@ -72,7 +74,7 @@ def test_expit_of_every_number() -> None:
     assert_same(kernels.expit(on_device(EVERY)).numpy_blocking(), expected.astype(B))
 
 
-@pytest.mark.parametrize("name", BINARY)
+@pytest.mark.parametrize("name", some(BINARY, 3))
 @settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_arithmetic(name: str, data: st.DataObject) -> None:
@@ -82,7 +84,7 @@ def test_arithmetic(name: str, data: st.DataObject) -> None:
     assert_same(getattr(kernels, name)(on_device(x), on_device(y)).numpy_blocking(), getattr(np, name)(x, y))
 
 
-@pytest.mark.parametrize("name", COMPARISONS)
+@pytest.mark.parametrize("name", some(COMPARISONS))
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_comparisons(name: str, data: st.DataObject) -> None:
@@ -94,7 +96,7 @@ def test_comparisons(name: str, data: st.DataObject) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["atan2", "floor_divide", "hypot", "logaddexp", "pow", "remainder"])
+@pytest.mark.parametrize("name", some(["pow", "floor_divide", "atan2", "hypot", "logaddexp", "remainder"], 2))
 def test_functions_of_two_numbers(name: str) -> None:
     """Computed in float32, and rounded once."""
     x, y = normals(1000, seed=1), normals(1000, seed=2)
@@ -103,7 +105,9 @@ def test_functions_of_two_numbers(name: str) -> None:
     assert_same(getattr(kernels, name)(on_device(x), on_device(y)).numpy_blocking(), wide.astype(B), ulps=1)
 
 
-@pytest.mark.parametrize("other", ["b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "c8", "c16"])
+@pytest.mark.parametrize(
+    "other", some(["f2", "f4", "i4", "c8", "b1", "i1", "u1", "i2", "u2", "u4", "i8", "u8", "f8", "c16"], 4)
+)
 @pytest.mark.parametrize("name", ["add", "where"])
 def test_promotion_with_other_dtypes(name: str, other: str) -> None:
     """As of ml_dtypes: float32 with float16, which neither holds."""

@@ -135,10 +135,14 @@ def test_differences(axis: int, dtype: str) -> None:
 
 
 def test_no_difference_is_an_array_of_its_own() -> None:
-    """What is written to it stays there."""
+    """What is written to it stays there; and differences end where nothing is left to compare."""
     x = aiodev.zeros(3, device="cpu")
     kernels.diff(x, n=0)[:] = 1
     assert not x.numpy_blocking().any()
+    for n in (3, 2**63 - 1):
+        assert kernels.diff(x, n=n).shape == (0,)
+    empty = aiodev.zeros(0, device="cpu")
+    assert kernels.diff(empty, n=2**63 - 1) is not empty
     with pytest.raises(ValueError, match="diff: n: expected 0 or more"):
         kernels.diff(x, n=-1)
 

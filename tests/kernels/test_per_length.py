@@ -13,7 +13,8 @@ import aiodev
 import aiodev.kernels
 from aiodev import profiler
 from aiodev.kernels import per_length
-from aiodev.kernels.per_length import LONGEST, RECURRING, PerLength
+from aiodev.kernels.per_length import PerLength
+from aiodev.kernels.tuning import LONGEST, RECURRING
 
 
 def made(length: int) -> aiodev.Kernel:

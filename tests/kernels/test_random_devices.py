@@ -8,12 +8,14 @@ import platform
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 import aiodev
 from aiodev.kernels import random
+from aiodev.testing import SimulatedBackend
 
 Draw = Callable[[aiodev.Generator], aiodev.Array]
 
@@ -218,3 +220,20 @@ def test_cudas_compiler_fuses_no_product() -> None:
     assert len(counts) == 12
     assert [without for _, without, _ in counts] == [leave for _, _, leave in counts], done.stdout
     assert sum(int(count) for _, count, _ in counts) > 100
+
+
+@pytest.mark.parametrize("draw", ["categorical", "multinomial", "choice"])
+def test_weights_say_on_which_device(draw: str, register: Any) -> None:
+    """Weights on a device that is not the current one are drawn from there, where nothing else is said."""
+    name = register(SimulatedBackend)
+    weights = aiodev.ones(4, "f4", f"{name}:1")
+    functions = {
+        "categorical": lambda **named: random.categorical(weights, 3, **named),
+        "multinomial": lambda **named: random.multinomial(3, weights, **named),
+        "choice": lambda **named: random.choice(4, 3, p=weights, **named),
+    }
+    with aiodev.device(f"{name}:0"):
+        found = functions[draw]()
+        assert found.device == weights.device and found.numpy_blocking().shape == ((4,) if draw == "multinomial" else (3,))
+        with pytest.raises(ValueError, match=f"{name}:1"):
+            functions[draw](device=f"{name}:0")

@@ -101,7 +101,7 @@ def test_short_rows(dtype: str, rows: int, length: int, seed: int, descending: b
 @pytest.mark.parametrize("alone", [1 << 15, 1 << 20], ids=["shared", "alone"])
 def test_long_rows(shape: tuple[int, ...], dtype: str, alone: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """By blocks, or each by one worker; all elements equal, and digits that are the same everywhere."""
-    monkeypatch.setattr(sorting, "_LONG_BYTES", alone * np.dtype(dtype).itemsize)
+    monkeypatch.setattr(sorting, "WHOLE_BYTES", alone * np.dtype(dtype).itemsize)
     monkeypatch.setattr(sorting, "longest", lambda dtype: 0)  # no network
     kernels.sort.operation.forget()
     check(values(np.random.default_rng(1), shape, dtype), -1)
@@ -129,7 +129,7 @@ def skewed(dtype: str, n: int) -> dict[str, Any]:
 @pytest.mark.parametrize("alone", [1 << 12, 1 << 20], ids=["shared", "alone"])
 def test_skewed_rows(dtype: str, alone: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the sample says of them, and however many keys only their lower bits tell apart."""
-    monkeypatch.setattr(sorting, "_LONG_BYTES", alone * np.dtype(dtype).itemsize)
+    monkeypatch.setattr(sorting, "WHOLE_BYTES", alone * np.dtype(dtype).itemsize)
     monkeypatch.setattr(sorting, "longest", lambda dtype: 0)  # no network
     kernels.sort.operation.forget()
     for row in skewed(dtype, 50_000).values():
@@ -161,7 +161,7 @@ def test_blocks_of_any_number_give_the_same(monkeypatch: pytest.MonkeyPatch) -> 
     host = np.random.default_rng(5).integers(0, 50, 5000)
     expected = np.argsort(host, kind="stable")
     for long in (64, 10_000):
-        monkeypatch.setattr(sorting, "_LONG_BYTES", 8 * long)
+        monkeypatch.setattr(sorting, "WHOLE_BYTES", 8 * long)
         kernels.argsort.operation.forget()
         np.testing.assert_array_equal(kernels.argsort(on_device(host)).numpy_blocking(), expected)
 

@@ -58,7 +58,7 @@ def on_device(host: Any) -> aiodev.Array:
         max_size=6,
     ),
     types=st.tuples(st.sampled_from(DTYPES), st.sampled_from(DTYPES)),
-    number=st.sampled_from([2, 0.5, np.float32(1.5), True]),
+    number=st.sampled_from([2, 0.5, np.float32(1.5), np.True_]),
     shapes=st.sampled_from([((6,), (6,)), ((6,), (5, 1)), ((2, 3), (2, 3))]),
 )
 @settings(deadline=None, max_examples=examples(150))

@@ -33,6 +33,17 @@ async def test_what_is_warm_has_nothing_to_wait_for() -> None:
     assert compiled_or_loaded() == before
 
 
+async def test_few_and_many_elements_are_warm() -> None:
+    """Along an axis, or along none, others of a function's kernels run for long rows, for columns and for short rows."""
+    await kernels.warm_up(["max"], dtypes=["float32"])
+    before = compiled_or_loaded()
+    for shape in ((5,), (300_000,), (3, 5), (300, 400), (2000, 10)):
+        x = aiodev.ones(shape, "f4")
+        for axis in (None, 0, -1):
+            await kernels.max(x, axis=axis).numpy()
+    assert compiled_or_loaded() == before
+
+
 async def test_what_a_function_refuses_is_left_out() -> None:
     """Its other dtypes are compiled."""
     await kernels.warm_up(["layer_norm", "floor"], dtypes=["complex64", "float32"])
