@@ -6,6 +6,7 @@ from aiodev._autograd import recording as _recording  # noqa: F401  (tells opera
 from aiodev._autograd.backward import backward, grad, value_and_grad
 from aiodev._autograd.checkpoint import checkpoint
 from aiodev._autograd.function import Context, Function, once_differentiable
+from aiodev._autograd.functional import hessian, jvp, vjp
 from aiodev._autograd.gradcheck import gradcheck, gradgradcheck
 from aiodev._autograd.modes import (
     detect_anomaly,
@@ -33,12 +34,15 @@ __all__ = [
     "grad",
     "gradcheck",
     "gradgradcheck",
+    "hessian",
     "inference_mode",
     "is_grad_enabled",
+    "jvp",
     "no_grad",
     "once_differentiable",
     "set_grad_enabled",
     "value_and_grad",
+    "vjp",
 ]
 
 for _name in __all__:

@@ -1,8 +1,8 @@
-"""Optimizers: each parameter's step is one kernel, submitted as all work is, and nothing of it is known to the host alone.
+"""Optimizers: a step is one operation for many parameters, submitted as all work is; nothing of it is known to the host alone.
 
-How many steps were taken is counted on the device, so a step that is recorded as a part of a graph counts on when it is
-replayed. Parameters are written to in place; gradients are left as they are. A schedule is a plain function of yours:
-``optimizer.lr = schedule(epoch)``.
+How many steps were taken is counted on the device, so a step that is captured into a graph counts on when it is replayed. The
+learning rate may be in device memory, too. Parameters are written to in place; gradients are left as they are. A schedule is a
+plain function of yours: ``optimizer.lr = schedule(epoch)``.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from typing import Any, NoReturn
 import numpy as np
 
 import aiodev
-from aiodev import kernels
-from aiodev._autograd.delivery import follow
+from aiodev import dtypes, kernels
 from aiodev._autograd.variable import Variable
 from aiodev._core.arguments import instance, items, message, number
 
-__all__ = ["SGD", "Adam", "AdamW", "Optimizer", "clip_grad_norm"]
+__all__ = ["SGD", "Adam", "AdamW", "Optimizer", "clip_grad_norm", "clip_grad_value"]
 
 aiodev.register_library(__name__)
 
@@ -27,28 +26,34 @@ def __dir__() -> list[str]:
     return __all__
 
 
-@aiodev.kernel(reads=("g",))
-def descend(i: int, lr: float, decay: float, g: Any, x: Any) -> None:
+# The learning rate is ``lr * rate[()]``: a number and ones, or 1.0 and what is in device memory.
+
+
+@aiodev.kernel(reads=("rate", "g"))
+def descend(i: int, lr: float, decay: float, rate: Any, g: Any, x: Any) -> None:
     """Gradient descent without momentum, of one element."""
-    x[i] -= lr * (g[i] + decay * x[i])
+    x[i] -= lr * rate[()] * (g[i] + decay * x[i])
 
 
-@aiodev.kernel(reads=("g",))
+@aiodev.kernel(reads=("rate", "g"))
 def descend_with_momentum(
-    i: int, lr: float, momentum: float, decay: float, nesterov: bool, g: Any, x: Any, velocity: Any
+    i: int, lr: float, momentum: float, decay: float, nesterov: bool, rate: Any, g: Any, x: Any, velocity: Any
 ) -> None:
     """Gradient descent with momentum, of one element."""
     slope = g[i] + decay * x[i]
     velocity[i] = momentum * velocity[i] + slope
-    x[i] -= lr * (slope + momentum * velocity[i]) if nesterov else lr * velocity[i]
+    x[i] -= lr * rate[()] * (slope + momentum * velocity[i] if nesterov else velocity[i])
 
 
-@aiodev.kernel
-def count_step(i: int, lr: float, beta1: float, beta2: float, steps: Any, factors: Any) -> None:
-    """Count a step; how far it goes, and what the root of the squares is divided by, with their biases corrected."""
+@aiodev.kernel(reads=("rate",))
+def count_step(
+    i: int, lr: float, beta1: float, beta2: float, shrink: float, rate: Any, steps: Any, factors: Any
+) -> None:
+    """Count a step; how far it goes, what the root of the squares is divided by, and what is taken off the elements."""
     steps[0] += 1.0
-    factors[0] = lr / (1.0 - beta1 ** steps[0])
+    factors[0] = lr * rate[()] / (1.0 - beta1 ** steps[0])
     factors[1] = (1.0 - beta2 ** steps[0]) ** 0.5
+    factors[2] = lr * rate[()] * shrink
 
 
 @aiodev.kernel(reads=("g", "factors"))
@@ -58,18 +63,67 @@ def adapt(
     beta2: float,
     eps: float,
     decay: float,
-    shrink: float,
     g: Any,
     factors: Any,
     x: Any,
     mean: Any,
     square: Any,
 ) -> None:
-    """A step of Adam, of one element: ``decay`` is added to the gradient, ``shrink`` taken off the element itself."""
+    """A step of Adam, of one element; ``decay`` of it is added to the gradient."""
     slope = g[i] + decay * x[i]
     mean[i] = beta1 * mean[i] + (1 - beta1) * slope
     square[i] = beta2 * square[i] + (1 - beta2) * slope * slope
-    x[i] = x[i] - shrink * x[i] - factors[0] * mean[i] / (square[i] ** 0.5 / factors[1] + eps)
+    x[i] = x[i] - factors[2] * x[i] - factors[0] * mean[i] / (square[i] ** 0.5 / factors[1] + eps)
+
+
+# Steps of several parameters, as operations: what is launched for arrays of these layouts is found out once.
+
+
+@aiodev.operation(reads=["rate", "*gradients", "*parameters"], numbers=["lr", "decay"], name="SGD")
+def _descend(
+    call: aiodev.Call, lr: Any, decay: Any, rate: aiodev.Array, gradients: Any, parameters: Any
+) -> aiodev.Array:
+    for g, x in zip(gradients, parameters, strict=True):
+        call.launch(descend, x.size, lr, decay, rate, _flat(g), _flat(x))
+    return rate
+
+
+@aiodev.operation(
+    reads=["rate", "*gradients", "*parameters", "*velocities"], numbers=["lr", "momentum", "decay"], name="SGD"
+)
+def _descend_with_momentum(
+    call: aiodev.Call, lr: Any, momentum: Any, decay: Any, nesterov: bool, rate: aiodev.Array, gradients: Any, parameters: Any,
+    velocities: Any,
+) -> aiodev.Array:  # fmt: skip
+    for g, x, velocity in zip(gradients, parameters, velocities, strict=True):
+        numbers = lr, momentum, decay, nesterov
+        call.launch(descend_with_momentum, x.size, *numbers, rate, _flat(g), _flat(x), _flat(velocity))
+    return rate
+
+
+@aiodev.operation(
+    reads=["factors", "*gradients", "*parameters", "*means", "*squares"],
+    numbers=["beta1", "beta2", "eps", "decay"],
+    name="Adam",
+)
+def _adapt(
+    call: aiodev.Call, beta1: Any, beta2: Any, eps: Any, decay: Any, factors: aiodev.Array, gradients: Any, parameters: Any,
+    means: Any, squares: Any,
+) -> aiodev.Array:  # fmt: skip
+    for g, x, mean, square in zip(gradients, parameters, means, squares, strict=True):
+        call.launch(adapt, x.size, beta1, beta2, eps, decay, _flat(g), factors, _flat(x), _flat(mean), _flat(square))
+    return factors
+
+
+#: Parameters of one operation. More: what is launched is found out anew where one of more has no gradient, and an operation
+#: remembers no more than 16 launches; fewer: more calls.
+_TOGETHER = 16
+
+
+@aiodev.kernel(reads=("total",))
+def find_factor(i: int, largest: float, total: Any, factor: Any) -> None:
+    """What gradients of a norm are multiplied by."""
+    factor[()] = min(largest / (total[()] + 1e-6), 1.0)
 
 
 class Optimizer:
@@ -77,7 +131,7 @@ class Optimizer:
 
     Args:
         parameters: leaves, of one device.
-        lr: the learning rate, to be changed at any time.
+        lr: the learning rate, to be changed at any time: a number, or an array of one in device memory.
 
     Raises:
         TypeError: a parameter is no leaf that may require a gradient, or a number none; or this class itself is called.
@@ -92,11 +146,11 @@ class Optimizer:
         (True, 1)
     """
 
-    __slots__ = ("__weakref__", "_flat", "_kept", "_lr", "_parameters", "_state")
+    __slots__ = ("__weakref__", "_kept", "_lr", "_members", "_ones", "_parameters", "_state")
 
     _kept: tuple[str, ...]  #: names of the arrays that there are for each parameter, of its shape and dtype; set by subclasses
 
-    def __init__(self, parameters: Iterable[Variable], lr: float) -> None:
+    def __init__(self, parameters: Iterable[Variable], lr: float | aiodev.Array) -> None:
         name = type(self).__name__
         if type(self) is Optimizer:
             raise TypeError("Optimizer: is what optimizers share; make one of them, such as SGD or Adam")
@@ -110,19 +164,17 @@ class Optimizer:
         if not all(one.is_leaf and one._form.packed and one.writable for one in self._parameters):
             raise TypeError(f"{name}: parameters: expected leaves without gaps, that may be written to")
         self.lr = lr
+        computed = {np.dtype(np.float64), *(dtypes.compute_dtype(one.dtype) for one in self._parameters)}
+        self._ones = {dtype: aiodev.ones((), dtype, self._parameters[0].device) for dtype in computed}
         self._state: dict[str, aiodev.Array] = {}
-        self._flat: list[tuple[aiodev.Array, list[aiodev.Array]]] = []
         for place, one in enumerate(self._parameters):
             for kept in self._kept:
                 self._state[f"{place}.{kept}"] = aiodev.zeros(one.shape, one.dtype, one.device)
-        self._flatten()
-
-    def _flatten(self) -> None:
-        """Have all that belongs to a parameter as arrays of one dimension."""
-        self._flat = [
-            (_flat(one.detach()), [_flat(self._state[f"{place}.{kept}"]) for kept in self._kept])
-            for place, one in enumerate(self._parameters)
-        ]
+        #: Of each dtype: parameters, and the arrays that are written to.
+        self._members: dict[Any, list[tuple[Variable, tuple[aiodev.Array, ...]]]] = {}
+        for place, one in enumerate(self._parameters):
+            own = one.detach(), *[self._state[f"{place}.{kept}"] for kept in self._kept]
+            self._members.setdefault(one.dtype, []).append((one, own))
 
     @property
     def parameters(self) -> Sequence[Variable]:
@@ -130,45 +182,95 @@ class Optimizer:
         return tuple(self._parameters)
 
     @property
-    def lr(self) -> float:
-        """The learning rate; set it for the steps that follow."""
+    def lr(self) -> float | aiodev.Array:
+        """The learning rate; set it for the steps that follow.
+
+        An array without dimensions is read when a step runs. So what is written to it, or the :meth:`aiodev.Graph.update` of
+        an input, changes the rate of steps that were captured. A number is a constant of those.
+        """
         return self._lr
 
     @lr.setter
-    def lr(self, value: float) -> None:
-        self._lr = _bounded(type(self).__name__, "lr", value)
+    def lr(self, value: float | aiodev.Array) -> None:
+        name, device = type(self).__name__, self._parameters[0].device
+        if isinstance(value, aiodev.Array):
+            if value.shape or value.dtype.kind != "f" or value.device is not device:
+                raise ValueError(message(name, "lr", f"a number, or one of floating point in an array on {device}", value))
+            self._lr: float | aiodev.Array = _detached(value)
+        else:
+            self._lr = _bounded(name, "lr", value)
+
+    def _rate(self, dtype: Any) -> tuple[float, aiodev.Array]:
+        """The learning rate, for elements of a dtype: the product of a number and of what is in device memory."""
+        computed = dtypes.compute_dtype(dtype)
+        if isinstance(self._lr, aiodev.Array):
+            return 1.0, kernels.astype(self._lr, computed, copy=False)
+        return self._lr, self._ones[computed]
 
     def step(self) -> None:
         """Submit a step of all parameters that have a gradient, to the current stream; waits for nothing.
 
-        It is ordered after what writes the gradients and what uses the parameters, on whatever streams.
-        """
-        stream = aiodev.current_stream(self._parameters[0].device)
-        given = []
-        for one, (flat, state) in zip(self._parameters, self._flat, strict=True):
-            gradient = one.grad
-            if gradient is None:
-                continue
-            if isinstance(gradient, Variable):
-                gradient = gradient.detach()
-            _order(stream, one.detach())
-            _order(stream, gradient)
-            given.append((gradient if gradient.ndim == 1 and gradient._form.packed else _flat(gradient), flat, state))
-        if given:
-            self._submit(stream, given)
+        It is ordered after what writes the gradients and what uses the parameters, on whatever streams. Where it is captured,
+        each replay is. Which parameters have a gradient, and a learning rate that is a number, are of the capture then.
 
-    def _submit(self, stream: aiodev.Stream, given: list[tuple[aiodev.Array, aiodev.Array, list[aiodev.Array]]]) -> None:
+        Raises:
+            CaptureError: a gradient is being captured, and the step is not with it.
+        """
+        timeline = aiodev.current_stream(self._parameters[0].device).timeline
+        groups = []
+        for dtype, members in self._members.items():
+            given = []
+            for one, own in members:
+                gradient = one._grad
+                if gradient is None:
+                    continue
+                if gradient.__class__ is not aiodev.Array:
+                    gradient = _detached(gradient)
+                for buffer in (own[0]._buffer, gradient._buffer):
+                    if buffer._writer is not timeline or buffer._reader is not timeline or buffer._readers is not None:
+                        buffer.join_uses(timeline)
+                given.append((gradient, *own))
+            groups += [(dtype, given[first : first + _TOGETHER]) for first in range(0, len(given), _TOGETHER)]
+        if groups:
+            if self._lr.__class__ is aiodev.Array:
+                self._lr._buffer.join_uses(timeline)
+            self._begin(timeline)
+            for dtype, given in groups:
+                self._submit(dtype, *zip(*given, strict=True))
+
+    def _begin(self, timeline: Any) -> None:
+        """Submit what is the same for all parameters."""
+
+    def _submit(self, dtype: Any, gradients: Any, parameters: Any, *state: Any) -> None:
+        """Submit the step of parameters of one dtype."""
         raise NotImplementedError
 
-    def zero_grad(self) -> None:
-        """Forget the gradients: set them to None."""
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients.
+
+        Args:
+            set_to_none: set them to None; else fill them with zeros, in place, in stream order, after whatever uses them. That
+                is for graphs that add to gradients which were there before.
+
+        Raises:
+            ValueError: a gradient is read-only, and is to be filled.
+        """
+        if instance(type(self).__name__, "set_to_none", set_to_none, bool, "True or False"):
+            for one in self._parameters:
+                one._grad = None
+            return
+        stream = aiodev.current_stream(self._parameters[0].device)
         for one in self._parameters:
-            one.grad = None
+            if one.grad is not None:
+                gradient = _detached(one.grad)
+                gradient._buffer.join_uses(stream.timeline)
+                gradient[...] = 0.0
 
     def state_dict(self) -> dict[str, Any]:
         """What has to be saved to go on later: numbers, and arrays by their names, which are the optimizer's own.
 
-        To a file they go by way of the host: ``{name: await x.numpy() …}``.
+        They are what is written to by later steps: save them, or copy them. :func:`aiodev.interop.safetensors.save` has a file
+        of them.
         """
         return {"lr": self.lr, "state": dict(self._state)}
 
@@ -208,7 +310,7 @@ class SGD(Optimizer):
 
     Args:
         parameters: leaves, of one device.
-        lr: the learning rate.
+        lr: the learning rate: a number, or an array of one in device memory.
         momentum: how much of the last step is taken again.
         weight_decay: how much of the parameter is added to its gradient.
         nesterov: take the momentum's step before the gradient is looked at.
@@ -236,7 +338,7 @@ class SGD(Optimizer):
     def __init__(
         self,
         parameters: Iterable[Variable],
-        lr: float = 1e-3,
+        lr: float | aiodev.Array = 1e-3,
         *,
         momentum: float = 0.0,
         weight_decay: float = 0.0,
@@ -250,13 +352,13 @@ class SGD(Optimizer):
         self._kept = ("velocity",) if momentum else ()
         super().__init__(parameters, lr)
 
-    def _submit(self, stream: aiodev.Stream, given: list[tuple[aiodev.Array, aiodev.Array, list[aiodev.Array]]]) -> None:
-        for gradient, flat, state in given:
-            if state:
-                numbers = self.lr, self.momentum, self.weight_decay, self.nesterov
-                descend_with_momentum[flat.size, stream](*numbers, gradient, flat, *state)
-            else:
-                descend[flat.size, stream](self.lr, self.weight_decay, gradient, flat)
+    def _submit(self, dtype: Any, gradients: Any, parameters: Any, *state: Any) -> None:
+        lr, rate = self._rate(dtype)
+        if state:
+            numbers = lr, self.momentum, self.weight_decay, self.nesterov
+            _descend_with_momentum(*numbers, rate, gradients, parameters, *state)
+        else:
+            _descend(lr, self.weight_decay, rate, gradients, parameters)
 
 
 class Adam(Optimizer):
@@ -264,7 +366,7 @@ class Adam(Optimizer):
 
     Args:
         parameters: leaves, of one device.
-        lr: the learning rate.
+        lr: the learning rate: a number, or an array of one in device memory.
         betas: how much is kept of the running means of gradients and of their squares.
         eps: what is added to the root of the latter.
         weight_decay: how much of the parameter is added to its gradient.
@@ -291,7 +393,7 @@ class Adam(Optimizer):
     def __init__(
         self,
         parameters: Iterable[Variable],
-        lr: float = 1e-3,
+        lr: float | aiodev.Array = 1e-3,
         *,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
@@ -309,19 +411,22 @@ class Adam(Optimizer):
         super().__init__(parameters, lr)
         device = self._parameters[0].device
         self._state["steps"] = aiodev.zeros(1, np.float64, device)
-        self._factors = aiodev.zeros(2, np.float64, device)
+        self._factors = aiodev.zeros(3, np.float64, device)
 
     def _decays(self) -> tuple[float, float]:
-        """What is added to the gradient, and taken off the parameter."""
+        """What is added to the gradient; and, times the learning rate, taken off the parameter."""
         return self.weight_decay, 0.0
 
-    def _submit(self, stream: aiodev.Stream, given: list[tuple[aiodev.Array, aiodev.Array, list[aiodev.Array]]]) -> None:
+    def _begin(self, timeline: Any) -> None:
         for own in (self._state["steps"], self._factors):
-            _order(stream, own)
-        count_step[1, stream](self.lr, *self.betas, self._state["steps"], self._factors)
-        numbers = *self.betas, self.eps, *self._decays()
-        for gradient, flat, state in given:
-            adapt[flat.size, stream](*numbers, gradient, self._factors, flat, *state)
+            own._buffer.join_uses(timeline)
+        _, shrink = self._decays()
+        lr, rate = self._rate(np.dtype(np.float64))
+        count_step[1](lr, *self.betas, shrink, rate, self._state["steps"], self._factors)
+
+    def _submit(self, dtype: Any, gradients: Any, parameters: Any, *state: Any) -> None:
+        added, _ = self._decays()
+        _adapt(*self.betas, self.eps, added, self._factors, gradients, parameters, *state)
 
 
 class AdamW(Adam):
@@ -342,7 +447,7 @@ class AdamW(Adam):
     def __init__(
         self,
         parameters: Iterable[Variable],
-        lr: float = 1e-3,
+        lr: float | aiodev.Array = 1e-3,
         *,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
@@ -351,13 +456,14 @@ class AdamW(Adam):
         super().__init__(parameters, lr, betas=betas, eps=eps, weight_decay=weight_decay)
 
     def _decays(self) -> tuple[float, float]:
-        return 0.0, self.lr * self.weight_decay
+        return 0.0, self.weight_decay
 
 
 def clip_grad_norm(parameters: Iterable[Variable], max_norm: float, *, ord: float = 2.0) -> aiodev.Array:
     """Scale the gradients of parameters so that their common norm is no more than ``max_norm``; returns the norm before.
 
-    The norm stays on the device, and nothing is waited for. Gradients are replaced, not written to.
+    The norm stays on the device, and nothing is waited for: each gradient is read by one kernel, and scaled by another.
+    Gradients are replaced, not written to.
 
     Args:
         parameters: of one device; those without a gradient are left out.
@@ -380,24 +486,67 @@ def clip_grad_norm(parameters: Iterable[Variable], max_norm: float, *, ord: floa
         (5.0, [0.6, 0.8])
     """
     largest = _bounded("clip_grad_norm", "max_norm", max_norm)
-    with_gradient = [one for one in _variables("clip_grad_norm", parameters) if one.grad is not None]
+    with_gradient, gradients, stream = _gradients("clip_grad_norm", parameters)
+    norms = [kernels.linalg.vector_norm(gradient, ord=ord) for gradient in gradients]
+    total = norms[0] if len(norms) == 1 else kernels.linalg.vector_norm(kernels.stack(norms), ord=ord)
+    factor = aiodev.empty((), total.dtype, total.device)
+    find_factor[1, stream](largest, total, factor)
+    for one, gradient in zip(with_gradient, gradients, strict=True):
+        one.grad = kernels.multiply(gradient, kernels.astype(factor, gradient.dtype, copy=False))
+    return total
+
+
+def clip_grad_value(parameters: Iterable[Variable], max_value: float) -> None:
+    """Bring each element of the gradients of parameters between ``-max_value`` and ``max_value``, by one kernel each.
+
+    Nothing is waited for. Gradients are replaced, not written to.
+
+    Args:
+        parameters: of one device; those without a gradient are left out.
+        max_value: the largest absolute value.
+
+    Raises:
+        TypeError: a parameter is no variable, or ``max_value`` no number.
+        ValueError: no parameter has a gradient, or ``max_value`` is below 0.
+
+    Example:
+        >>> import aiodev, aiodev.optim
+        >>> from aiodev import autograd
+        >>> async def main():
+        ...     w = autograd.Variable(aiodev.asarray([3.0, -0.5], device="cpu"))
+        ...     await (0.5 * w * w).sum().backward()
+        ...     aiodev.optim.clip_grad_value([w], 1.0)
+        ...     return await w.grad.tolist()
+        >>> import asyncio; asyncio.run(main())
+        [1.0, -0.5]
+    """
+    largest = _bounded("clip_grad_value", "max_value", max_value)
+    with_gradient, gradients, _ = _gradients("clip_grad_value", parameters)
+    for one, gradient in zip(with_gradient, gradients, strict=True):
+        one.grad = kernels.clip(gradient, -largest, largest)
+
+
+def _gradients(
+    function: str, parameters: Iterable[Variable]
+) -> tuple[list[Variable], list[aiodev.Array], aiodev.Stream]:
+    """Parameters that have a gradient, those, and the current stream, which is ordered after whatever writes them."""
+    with_gradient = [one for one in _variables(function, parameters) if one.grad is not None]
     if not with_gradient:
-        raise ValueError("clip_grad_norm: no parameter has a gradient")
+        raise ValueError(f"{function}: no parameter has a gradient")
     gradients = [_detached(one.grad) for one in with_gradient]
     stream = aiodev.current_stream(gradients[0].device)
     for gradient in gradients:
-        _order(stream, gradient)
-    norms = [kernels.linalg.vector_norm(gradient, ord=ord) for gradient in gradients]
-    total = norms[0] if len(norms) == 1 else kernels.linalg.vector_norm(kernels.stack(norms), ord=ord)
-    factor = kernels.minimum(kernels.divide(largest, kernels.add(total, 1e-6)), 1.0)
-    for one, gradient in zip(with_gradient, gradients, strict=True):
-        one.grad = kernels.multiply(gradient, factor if factor.dtype == gradient.dtype else factor.astype(gradient.dtype))
-    return total
+        gradient._buffer.join_uses(stream.timeline)
+    return with_gradient, gradients, stream
 
 
 def _variables(function: str, parameters: Iterable[Variable]) -> list[Variable]:
     given = items(function, "parameters", parameters, "variables")
-    return [instance(function, "parameters", one, Variable, "variables") for one in given]
+    variables = [instance(function, "parameters", one, Variable, "variables") for one in given]
+    for one in variables:
+        if one.dtype.kind == "c":
+            raise TypeError(f"{function}: parameters: expected real numbers, got {one.dtype}; its parts may be parameters")
+    return variables
 
 
 def _detached(gradient: Any) -> aiodev.Array:
@@ -416,11 +565,3 @@ def _bounded(function: str, name: str, value: Any, below: float = float("inf")) 
         limit = f", below {below}" if below == 1.0 else ""
         raise ValueError(f"{function}: {name}={value!r}: expected a number from 0 on{limit}")
     return given
-
-
-def _order(stream: aiodev.Stream, x: aiodev.Array) -> None:
-    """Order a stream after what uses an array's memory, where another stream does."""
-    buffer, timeline = x._buffer, stream.timeline
-    if buffer._writer is not timeline or buffer._reader is not timeline or buffer._readers is not None:
-        follow(stream, buffer.contents())
-        follow(stream, buffer.pending())

@@ -27,6 +27,12 @@ to leaves only, lives as long as a result of it, and has no cycle.
 7.  The gradients of leaves are stored at the end, at one go: an error, or a cancellation, leaves them as they were. Only leaves
     with a post-accumulate hook get theirs as soon as it is complete, which is what the hook is for.
 8.  A gradient that is stored is never written to by a later pass, which stores another array. So passes of several tasks add
-    to one leaf, under one lock, without an order between their streams other than that of the sums.
+    to one leaf, under one lock, without an order between their streams other than that of the sums. Only replays write to one:
+    a captured pass adds in place to what a leaf had before the capture, since the host stores nothing at a replay.
 9.  A pass that is over, in whatever way, has released the nodes that it went through, unless it was to retain them.
+10. A pass is captured as a whole, with the forward that it is of, or not at all: the streams of all nodes are looked at before
+    anything is submitted. What leaves get then is memory of the graph, at an address that replays do not change.
+11. What a pass submits follows from the structure of its graph, if that has nothing but operations of the library on one
+    stream. Such a pass may be submitted without the engine (:mod:`~aiodev._autograd.remembered`); to the bit it is the same.
+12. No finalizer frees more than one node: what is dropped is taken apart in portions (:mod:`~aiodev._autograd.disposal`).
 """

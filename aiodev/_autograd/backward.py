@@ -10,6 +10,7 @@ from typing import Any
 from aiodev._array.array import Array
 from aiodev._array.creation import zeros
 from aiodev._autograd.engine import Pass
+from aiodev._autograd.remembered import remembered_of
 from aiodev._autograd.variable import Variable, plain_of, run_backward
 from aiodev._core.arguments import function as callable_of, instance, integer, items, refusal
 
@@ -40,7 +41,7 @@ async def backward(
     Raises:
         TypeError: something is no variable, or a gradient no array.
         RuntimeError: a variable requires no gradient.
-        ValueError: a variable of several elements has no gradient, or one of another shape.
+        ValueError: a variable of several elements, or of a complex number, has no gradient, or one of another shape.
         GradientError: a node failed; the cause is what it raised. Errors of kernels arrive where their results are awaited.
 
     Example:
@@ -54,8 +55,11 @@ async def backward(
         [2.0, 4.0, 6.0]
     """
     roots = _roots("backward", "tensors", tensors, grads)
-    retain = create_graph if retain_graph is None else retain_graph
-    await Pass(roots, None, _flag("backward", "retain_graph", retain), _flag("backward", "create_graph", create_graph)).run()
+    creates = _flag("backward", "create_graph", create_graph)
+    retains = creates if retain_graph is None else _flag("backward", "retain_graph", retain_graph)
+    remembered = None if creates or len(roots) > 1 else remembered_of(*roots[0])
+    if remembered is None or not remembered.submit(roots[0][0].grad_fn, roots[0][1], retains):
+        await Pass(roots, None, retains, creates, remembered).run()
 
 
 async def grad(
@@ -161,6 +165,10 @@ def value_and_grad(
 async def _backward_of(variable: Variable, grad: Array | None, retain_graph: bool | None, create_graph: bool) -> None:
     if grad is not None:
         instance("backward", "grad", grad, Array, "an array, or None")
+    elif retain_graph is None and create_graph is False and variable._form.size == 1 and variable._form.dtype.kind != "c":
+        remembered = remembered_of(variable, None)  # as usual: there is nothing to be checked
+        if remembered is not None and remembered.submit(variable._edge[0], None, False):
+            return
     await backward(variable, grad, retain_graph=retain_graph, create_graph=create_graph)
 
 
@@ -201,6 +209,8 @@ def _roots(function: str, name: str, tensors: Any, grads: Any) -> list[tuple[Any
                 raise ValueError(
                     f"{function}: a variable of the shape {one.shape} needs a gradient; one of a single element has 1"
                 )
+            if one.dtype.kind == "c":
+                raise ValueError(f"{function}: a complex variable needs a gradient; what decreases is a real number")
             continue
         instance(function, f"grads[{place}]", gradient, Array, "an array, or None")
         if gradient.shape != one.shape or gradient.device is not one.device:

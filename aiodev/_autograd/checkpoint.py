@@ -12,7 +12,8 @@ from aiodev._autograd.backward import backward
 from aiodev._autograd.function import Context, Function, once_differentiable
 from aiodev._autograd.variable import Variable
 from aiodev._core.arguments import function as callable_of, refusal
-from aiodev._generator.defaults import fork_rng, get_rng_state, set_rng_state
+from aiodev._core.streams.current import current_stream
+from aiodev._generator.defaults import default_generator, fork_rng, set_rng_state
 
 __all__ = ["checkpoint"]
 
@@ -31,6 +32,7 @@ def checkpoint(function: Callable[..., Any], *arguments: Any) -> Any:
     Raises:
         TypeError: ``function`` is none, there is no array among the arguments, or the function returns something else than
             arrays.
+        CaptureError: the current stream is being captured.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -47,6 +49,9 @@ def checkpoint(function: Callable[..., Any], *arguments: Any) -> Any:
     device = next((one.device for one in arguments if isinstance(one, Array)), None)
     if device is None:
         raise TypeError("checkpoint: expected an array among the arguments")
+    recording = current_stream(device).timeline.recording
+    if recording is not None:
+        recording.refuse("a checkpoint keeps the state of a generator, which is another one at each replay")
     # Parameters inside may need gradients though no argument does: this one has the node recorded.
     anchor = Variable(empty((), "float32", device))
     return _Checkpoint.apply(anchor, function, *arguments)
@@ -61,7 +66,7 @@ class _Checkpoint(Function):
         ctx.save_for_backward(*(arguments[place] for place in places))
         rest = [None if place in places else one for place, one in enumerate(arguments)]
         device = arguments[places[0]].device
-        ctx.__dict__["call"] = function, places, rest, device, get_rng_state(device)
+        ctx.__dict__["call"] = function, places, rest, device, default_generator(device).clone_state()
         returned = function(*arguments)
         results = returned if isinstance(returned, tuple) else (returned,)
         if not results or not all(isinstance(one, Array) for one in results):
@@ -71,13 +76,13 @@ class _Checkpoint(Function):
     @staticmethod
     @once_differentiable
     async def backward(ctx: Context, *gradients: Any) -> Any:
-        function, places, rest, device, state = ctx.__dict__["call"]
+        function, places, rest, device, generator = ctx.__dict__["call"]
         arguments = list(rest)
         wanted = ctx.needs_input_grad[2:]
         for place, one in zip(places, ctx.saved_arrays, strict=True):
             arguments[place] = Variable(one) if wanted[place] else one
         with fork_rng(), modes.enable_grad():
-            set_rng_state(state, device)
+            set_rng_state(generator.get_state(), device)
             returned = function(*arguments)
         results = returned if isinstance(returned, tuple) else (returned,)
         reached = [

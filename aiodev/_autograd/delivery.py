@@ -16,18 +16,25 @@ engine (its pull request 157503). Nothing is summed in place: what is kept may b
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from aiodev._array.array import Array
 from aiodev._array.computing import kernels
-from aiodev._autograd.variable import sum_to
+from aiodev._autograd.variable import Variable, store_gradient, sum_to
 from aiodev._core import context
+from aiodev._core.at_fork import in_child
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.event import Event
 from aiodev._core.streams.stream import Stream
+from aiodev._core.timeline.recording import Recording
 from aiodev._core.timeline.timeline import Timeline
 
-__all__ = ["Arrival", "StreamScope", "fitted", "follow"]
+__all__ = ["Arrival", "StreamScope", "accumulate", "accumulate_all", "fitted", "follow"]
+
+#: One pass at a time adds to a leaf: the sum that is stored is of what was stored before.
+_accumulating = threading.Lock()
 
 
 class StreamScope:
@@ -122,12 +129,59 @@ def fitted(gradient: Any, form: Any) -> Any:
         raise ValueError(f"a gradient on {own.device} is none of an operand on {form.device}")
     if own.shape != form.shape:
         gradient = sum_to(gradient, form.shape)
-    return gradient if own.dtype == form.dtype else kernels.astype(gradient, form.dtype)
+    if own.dtype == form.dtype:
+        return gradient
+    if own.dtype.kind == "c" and form.dtype.kind != "c":  # what a real number cannot follow
+        gradient = kernels.real(gradient)
+    return gradient if gradient.dtype == form.dtype else kernels.astype(gradient, form.dtype)
 
 
 def follow(stream: Stream, points: Iterable[tuple[Timeline, int]]) -> None:
-    """Order a stream after operations of others."""
+    """Order a stream after operations of others.
+
+    Raises:
+        CaptureError: one is captured, and not with this stream.
+    """
     timeline = stream.timeline
     for other, value in points:
         if other is not timeline:
+            if other.recording is not None and other.recording is not timeline.recording:
+                other.recording.refuse("what is not captured cannot follow captured work")
             timeline.join(other, value, other.clock_at(value))
+
+
+def accumulate(leaf: Variable, gradient: Any, stream: Stream, recording: Recording | None = None) -> None:
+    """Add to the gradient that a leaf has, on the current stream; in place where that is captured, and was there before."""
+    with _accumulating:
+        before = leaf._grad
+        if before is None:
+            store_gradient(leaf, gradient)
+        elif recording is not None and not recording.made(before._buffer):
+            before._buffer.join_uses(stream.timeline)
+            kernels.add(before, gradient, out=before)
+        else:
+            _add(leaf, before, gradient, stream)
+
+
+def accumulate_all(leaves: Sequence[Variable], gradients: Sequence[Any], stream: Stream) -> None:
+    """The same of several leaves, None for what has no gradient, while nothing is captured."""
+    with _accumulating:
+        for leaf, gradient in zip(leaves, gradients, strict=True):
+            if leaf._grad is None:
+                leaf._grad = gradient
+            elif gradient is not None:
+                _add(leaf, leaf._grad, gradient, stream)
+
+
+def _add(leaf: Variable, before: Array, gradient: Any, stream: Stream) -> None:
+    if before._buffer._writer is not stream.timeline:
+        follow(stream, before._buffer.contents())
+    store_gradient(leaf, kernels.add(before, gradient))
+
+
+def _forget_after_fork() -> None:
+    global _accumulating
+    _accumulating = threading.Lock()  # another thread of the parent may have held it
+
+
+in_child(_forget_after_fork)

@@ -8,36 +8,42 @@ the others go on. The invariants are those of :mod:`aiodev._autograd`; the order
 
 from __future__ import annotations
 
+import functools
 import inspect
-import threading
+import operator
 from collections.abc import Awaitable, Iterable, Sequence
-from heapq import heappop, heappush
+from heapq import heappop, heappush, merge
 from typing import Any
 
 import anyio
-from anyio.lowlevel import checkpoint
+import numpy as np
 
-from aiodev._array.array import Array
+from aiodev._array.array import Array, allocate, fill_array
 from aiodev._array.computing import kernels
-from aiodev._array.creation import ones, zeros
+from aiodev._array.creation import zeros
+from aiodev._array.dtypes import DType
+from aiodev._array.form import Form
 from aiodev._autograd import modes
-from aiodev._autograd.delivery import Arrival, StreamScope, fitted, follow
+from aiodev._autograd.delivery import Arrival, StreamScope, accumulate, fitted
 from aiodev._autograd.node import Edge, Node
+from aiodev._autograd.remembered import Remembered, Taking
 from aiodev._autograd.variable import Variable, edge_of, plain_of
-from aiodev._core.at_fork import in_child
-from aiodev._core.callsites import describe_site
-from aiodev._core.errors import GradientError
+from aiodev._core.callsites import describe_site, standing
+from aiodev._core.errors import CaptureError, GradientError
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
+from aiodev._core.timeline.recording import Recording, under_way
 from aiodev._core.tuning import PERIOD_NS
 from aiodev._core.waiting import fairness
+from aiodev._core.waiting.reactor import Wait, current_reactor
 
 __all__ = ["Pass"]
 
-#: One pass at a time adds to a leaf: the sum that is stored is of what was stored before.
-_accumulating = threading.Lock()
 #: Nodes between two looks at the clock. Larger: a pass may yield late; smaller: a look costs about a fiftieth of a node.
 _STRIDE = 8
+#: Nodes that are sorted at a time, which takes less than a millisecond; those of all are merged.
+_RUN = 1 << 10
+_sequence = operator.attrgetter("sequence")
 
 
 class Pass:
@@ -46,12 +52,16 @@ class Pass:
     Args:
         roots: variables, and the gradient of each, or None for that of a single element by itself.
         inputs: variables whose gradients are asked for, in place of storing those of all leaves; None for the latter.
+        remembered: what may remember what the pass submits.
     """
 
     def __init__(
-        self, roots: Sequence[tuple[Any, Array | None]], inputs: Sequence[Any] | None, retain_graph: bool, create_graph: bool
-    ) -> None:
+        self, roots: Sequence[tuple[Any, Array | None]], inputs: Sequence[Any] | None, retain_graph: bool, create_graph: bool,
+        remembered: Remembered | None = None,
+    ) -> None:  # fmt: skip
         self._roots = roots
+        self._remembered = remembered
+        self._taking: Taking | None = None  # notes, while they are taken
         self._create_graph, self._retains = create_graph, retain_graph
         self._asked = None if inputs is None else [edge_of(one) for one in inputs]
         #: To look in: a list would compare arrays, of elements.
@@ -70,8 +80,9 @@ class Pass:
         self._flying = 0
         self._begun: list[Any] = [_NOTHING]  # nodes that run as tasks, and behind them the one that runs here
         self._arrived: anyio.Event | None = None
-        self._failure: GradientError | None = None
+        self._failure: Exception | None = None
         self._scope = StreamScope()
+        self._recording: Recording | None = None  # the graph that the pass is captured into
 
     async def run(self) -> list[Any]:
         """Submit all of it; gives the gradients that were asked for, None for what the roots do not depend on."""
@@ -79,6 +90,10 @@ class Pass:
         is_over = False
         try:
             await self._count()
+            if under_way:
+                self._check_captures()
+            if self._remembered is not None:
+                self._taking = self._remembered.take_notes(edge_of(self._roots[0][0])[0], self._counts)
             self._begin()
             await self._drain()
             if self._started:
@@ -89,6 +104,10 @@ class Pass:
             is_over = True
         finally:
             self._scope.leave()
+            if self._taking is not None:
+                self._taking.close()
+            if not is_over and self._recording is not None:
+                self._join()  # nothing is captured that nobody waits for
             if not is_over and not self._retains:
                 for target in (*self._counts, *(entry[2] for entry in self._ready), *self._begun):
                     if target.__class__ is not Variable and not target.is_released:
@@ -137,34 +156,69 @@ class Pass:
             if not turns % 64 and fairness.clock() >= self._until:
                 await self._yield()
         if self._asked is not None:
-            self._restrict(self._wanted)
+            await self._restrict(self._wanted)
 
-    def _restrict(self, asked: frozenset[Any]) -> None:
-        """Count only what leads to something that is asked for."""
+    async def _restrict(self, asked: frozenset[Any]) -> None:
+        """Count only what leads to something that is asked for: from the leaves on, so in the order of the forward."""
+        runs, run = [], []
+        for target in self._counts:
+            if target.__class__ is not Variable:
+                run.append(target)
+                if len(run) == _RUN:
+                    runs.append(sorted(run, key=_sequence))
+                    run = []
+                    if fairness.clock() >= self._until:
+                        await self._yield()
+        runs.append(sorted(run, key=_sequence))
         needed: set[Node] = set()
-        nodes = [target for target in self._counts if target.__class__ is not Variable]
-        nodes.sort(key=lambda node: node.sequence)
         leads = _Leads(needed, asked)
-        for node in nodes:
-            if any(map(leads, node.edges)):
-                needed.add(node)
         edges = [edge_of(root) for root, _ in self._roots]
-        self._counts = dict.fromkeys((edge[0] for edge in edges if edge.__class__ is tuple), 0)
-        for node in nodes:
-            if node in needed:
-                for edge in node.edges:
-                    if leads(edge):
-                        target = edge[0] if edge.__class__ is tuple else edge
-                        self._counts[target] = self._counts.get(target, 0) + 1
-        self._needed, self._leads = needed, leads
+        counts = dict.fromkeys((edge[0] for edge in edges if edge.__class__ is tuple), 0)
+        for turn, node in enumerate(merge(*runs, key=_sequence)):
+            for edge in node.edges:
+                if leads(edge):
+                    needed.add(node)
+                    target = edge[0] if edge.__class__ is tuple else edge
+                    counts[target] = counts.get(target, 0) + 1
+            if not turn % 64 and fairness.clock() >= self._until:
+                await self._yield()
+        self._counts, self._needed, self._leads = counts, needed, leads
+
+    def _check_captures(self) -> None:
+        """See that the whole pass is captured where the current stream is, or nothing of it.
+
+        Raises:
+            CaptureError: it is not so; the graph is left as it was.
+        """
+        recording = current_stream(self._roots[0][0].device).timeline.recording
+        for node in self._counts:
+            if node.__class__ is Variable:
+                continue
+            own = node.stream.timeline.recording
+            if own is not recording:
+                self._retains = True
+                where = f"the forward of {node.name}, called at {describe_site(node.site)}"
+                if recording is not None:
+                    recording.refuse(f"{where}, ran on a stream that is not captured with the backward pass")
+                own.refuse(f"{where}, is being captured, and the backward pass is not; call it in the same block")
+            if recording is not None:
+                self._ends[node.stream] = None
+        if recording is not None and self._anomaly:
+            self._retains = True
+            recording.refuse("detect_anomaly reads each gradient on the host")
+        self._recording = recording
 
     def _begin(self) -> None:
+        for root, _ in self._roots:  # all before the first is delivered: several may be results of one node
+            edge = edge_of(root)
+            target = edge[0] if edge.__class__ is tuple else edge
+            self._counts[target] = self._counts.get(target, 0) + 1
         for root, gradient in self._roots:
             edge = edge_of(root)
             stream = edge[0].stream if edge.__class__ is tuple else current_stream(root.device)
             if gradient is None:
                 self._scope.switch(stream)
-                gradient = ones(root.shape, root.dtype, root.device)
+                gradient = _one(root._form, stream)
             else:
                 self._scope.leave()
                 stream = current_stream(gradient.device)
@@ -172,7 +226,6 @@ class Pass:
             target = edge[0] if edge.__class__ is tuple else edge
             if target.__class__ is Variable:
                 self._first_use.setdefault(target, _Root(current_stream(root.device)))  # type: ignore[arg-type]
-            self._counts[target] = self._counts.get(target, 0) + 1
             if self._needed is None or target.__class__ is not Variable or self._leads(edge):
                 self._deliver(stream, edge, gradient)
 
@@ -190,6 +243,8 @@ class Pass:
             if node.__class__ is Variable:
                 try:
                     self._finish_leaf(node)
+                except CaptureError:
+                    raise
                 except Exception as error:  # one of its hooks
                     raise GradientError(f"a leaf of the shape {node.shape}", None) from error
                 continue
@@ -219,7 +274,11 @@ class Pass:
                     self._take_asked(node, gradients)
                     if not any(edge is not None for edge in edges):
                         continue
-                found = node.apply(gradients, edges, self._create_graph)
+                standing.site = node.site  # of its kernels: to look for the program's line above takes as long as a launch
+                try:
+                    found = node.apply(gradients, edges, self._create_graph)
+                finally:
+                    standing.site = 0
                 if found.__class__ is not tuple and inspect.isawaitable(found):
                     self._started.append((node, found, (edges, gradients)))
                     self._begun.append(node)
@@ -228,7 +287,10 @@ class Pass:
                     await _look_for_nan(found)
                 self._finish(node, edges, gradients, found)
             except Exception as error:
-                raise _failed(node, error) from error
+                failure = _failed(node, error)
+                if failure is error:
+                    raise
+                raise failure from error
 
     def _finish(self, node: Any, edges: Sequence[Edge], gradients: Any, found: Sequence[Any]) -> None:
         """Send a node's gradients on."""
@@ -237,9 +299,13 @@ class Pass:
         if not self._retains:
             node.release()
         stream = node.stream
-        for edge, gradient in zip(edges, found, strict=True):
-            if edge is not None:
-                self._deliver(stream, edge, gradient)
+        standing.site = node.site
+        try:
+            for edge, gradient in zip(edges, found, strict=True):
+                if edge is not None:
+                    self._deliver(stream, edge, gradient)
+        finally:
+            standing.site = 0
 
     def _pass_over(self, edges: Sequence[Edge], stream: Stream) -> None:
         """Send no gradient on: nothing that came was one."""
@@ -312,8 +378,10 @@ class Pass:
         if self._asked is not None:
             self._taken[leaf] = gradient
         elif leaf._post_hooks:
+            if under_way:
+                self._check_sum(leaf, stream)
             self._scope.switch(stream)
-            self._accumulate(leaf, gradient, stream)
+            accumulate(leaf, gradient, stream, self._recording)
             for hook in list(leaf._post_hooks.values()):
                 hook(leaf)
         else:
@@ -321,26 +389,42 @@ class Pass:
 
     def _store(self) -> None:
         """Add the gradients of leaves to what they have, at one go."""
+        if under_way:
+            for leaf, _, stream in self._leaves:  # all of them, before one is stored
+                self._check_sum(leaf, stream)
         seen = {gradient._buffer for _, gradient in self._roots if gradient is not None}
+        stored = []
         for leaf, gradient, stream in self._leaves:
             if not self._create_graph:
                 if gradient._buffer in seen or not gradient._form.packed or not gradient._form.writable:
                     self._scope.switch(stream)
                     gradient = plain_of(gradient)._copied(gradient.device)
                 seen.add(gradient._buffer)
-            self._accumulate(leaf, gradient, stream)
+            stored.append((leaf, gradient, stream))
+        if self._taking is not None:
+            self._taking.end(self._roots[0][1], {leaf: gradient for leaf, gradient, _ in stored})
+        for leaf, gradient, stream in stored:
+            self._scope.switch(stream)
+            accumulate(leaf, gradient, stream, self._recording)
         self._scope.leave()
 
-    def _accumulate(self, leaf: Variable, gradient: Any, stream: Stream) -> None:
-        with _accumulating:
-            before = leaf._grad
-            if before is None:
-                leaf._grad = gradient
-                return
-            self._scope.switch(stream)
-            if before._buffer._writer is not stream.timeline:
-                follow(stream, before._buffer.contents())
-            leaf._grad = kernels.add(before, gradient)
+    def _check_sum(self, leaf: Variable, stream: Stream) -> None:
+        """See that a gradient can be added to what a leaf has, while something is being captured.
+
+        Raises:
+            CaptureError: another capture has made that; or replays could not add to it in place.
+        """
+        before, recording = leaf._grad, stream.timeline.recording
+        if before is None:
+            return
+        for other, _ in before._buffer.uses():
+            if other.recording is not None and other.recording is not recording:
+                other.recording.refuse("a leaf has a gradient that is being captured; have each capture make all of them")
+        if recording is None or recording.made(before._buffer):
+            return
+        if self._create_graph or before.__class__ is Variable or not before.writable:
+            what = "which has a graph, or gets one" if before.writable else "which is read-only"
+            recording.refuse(f"replays add to the gradient that a leaf had before, in place, {what}; have zero_grad come first")
 
     def _join(self) -> None:
         """Order the caller's streams after those that its gradients are ready on."""
@@ -365,7 +449,7 @@ class Pass:
                         self._scope.leave()
                         await self._arrived.wait()
                         await self._drain()
-            except GradientError as error:
+            except (GradientError, CaptureError) as error:
                 self._failure = self._failure or error
                 group.cancel_scope.cancel()
         if self._failure is not None:
@@ -393,20 +477,24 @@ class Pass:
             self._arrived.set()
 
     async def _yield(self) -> None:
-        await checkpoint()
+        if self._taking is not None:
+            self._taking.pause(True)
+        await _turn
+        if self._taking is not None:
+            self._taking.pause(False)
         self._until = fairness.clock() + PERIOD_NS
 
 
+class _Turn:
+    """Stand in line with the loop's other tasks whose time is over, so that of several passes each waits for all timers."""
+
+    def __await__(self) -> Wait:
+        yield from current_reactor().pause()
+
+
+_turn = _Turn()
 #: Before all nodes.
 _LEAVES = -(1 << 62)
-
-
-def _forget_after_fork() -> None:
-    global _accumulating
-    _accumulating = threading.Lock()  # another thread of the parent may have held it
-
-
-in_child(_forget_after_fork)
 
 
 class _Nothing:
@@ -439,6 +527,18 @@ class _Leads:
         if edge is None:
             return False
         return edge in self._asked or (edge.__class__ is tuple and edge[0] in self._needed)
+
+
+def _one(form: Form, stream: Stream) -> Array:
+    """What a single element by itself has for a gradient; :func:`ones` would find out the rest, too."""
+    one = allocate(form.shape, form.dtype, stream)
+    fill_array(one, stream, 1, _pattern(form.dtype))
+    return one
+
+
+@functools.cache
+def _pattern(dtype: DType) -> bytes:
+    return np.ones((), dtype).tobytes()
 
 
 def _replaced(returned: Any, gradient: Any) -> Any:
@@ -478,8 +578,12 @@ def _all_replaced(returned: Any, gradients: Sequence[Any]) -> list[Any]:
     return list(returned)
 
 
-def _failed(node: Any, error: BaseException) -> GradientError:
+def _failed(node: Any, error: Exception) -> Exception:
+    """What a pass raises when a node has failed, with its cause; a refusal to capture as it is, since it names itself."""
     if isinstance(error, GradientError):
+        return error
+    if isinstance(error, CaptureError):
+        error.add_note(f"in the gradient of {node.name}, called at {describe_site(node.site)}")
         return error
     stack = None if node.stack is None else "".join(node.stack)
     failure = GradientError(node.name, describe_site(node.site), stack)

@@ -58,7 +58,7 @@ async def gradcheck(
     results = await _results(function, leaves)
     reached = [one for one in results if isinstance(one, Variable) and one.requires_grad]
     random = np.random.default_rng(seed)
-    directions = [random.standard_normal(one.shape) for one in results]
+    directions = [_drawn(random, one) for one in results]
     found: tuple[Array | None, ...] = (None,) * len(checked)
     if reached:
         grads = [
@@ -104,7 +104,7 @@ async def gradgradcheck(
     checked = _differentiated(inputs)
     results = [one for one in await _results(function, inputs) if isinstance(one, Variable) and one.requires_grad]
     random = np.random.default_rng(seed)
-    given = [Variable(asarray(random.standard_normal(one.shape).astype(one.dtype), device=one.device)) for one in results]
+    given = [Variable(asarray(_drawn(random, one).astype(one.dtype), device=one.device)) for one in results]
 
     async def first(*arguments: Any) -> Any:
         own, gradients = arguments[: len(inputs)], arguments[len(inputs) :]
@@ -157,18 +157,30 @@ async def _results(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple
 async def _differences(
     function: Callable[..., Any], inputs: Sequence[Any], place: int, directions: Sequence[_Host], eps: float
 ) -> _Host:
-    """The derivative of the results, along the directions, with respect to each element of an input."""
-    host: _Host = (await inputs[place].numpy()).astype(np.float64)
+    """The derivative of the results, along the directions, with respect to each element of an input.
+
+    Of a complex element it is complex: with respect to its real part, and with respect to its imaginary one.
+    """
+    is_complex = inputs[place].dtype.kind == "c"
+    host: _Host = (await inputs[place].numpy()).astype(np.complex128 if is_complex else np.float64)
     expected = np.zeros_like(host)
     for index in np.ndindex(host.shape):
-        sides = []
-        for step in (eps, -eps):
-            moved = host.copy()
-            moved[index] += step
-            arguments = [plain_of(one) for one in inputs]
-            arguments[place] = asarray(moved.astype(inputs[place].dtype), device=inputs[place].device)
-            sides.append(await _results(function, arguments))
-        for after, before, direction in zip(*sides, directions, strict=True):
-            change = (await after.numpy()).astype(np.float64) - (await before.numpy())
-            expected[index] += float((change * direction).sum()) / (2 * eps)
+        for unit in (1, 1j) if is_complex else (1,):
+            sides = []
+            for step in (eps, -eps):
+                moved = host.copy()
+                moved[index] += step * unit
+                arguments = [plain_of(one) for one in inputs]
+                arguments[place] = asarray(moved.astype(inputs[place].dtype), device=inputs[place].device)
+                sides.append(await _results(function, arguments))
+            for after, before, direction in zip(*sides, directions, strict=True):
+                kind = np.complex128 if after.dtype.kind == "c" else np.float64
+                change = (await after.numpy()).astype(kind) - (await before.numpy())
+                expected[index] += unit * float((change * direction.conj()).sum().real) / (2 * eps)
     return expected
+
+
+def _drawn(random: np.random.Generator, like: Any) -> _Host:
+    """A random gradient."""
+    drawn: _Host = random.standard_normal(like.shape)
+    return drawn + 1j * random.standard_normal(like.shape) if like.dtype.kind == "c" else drawn

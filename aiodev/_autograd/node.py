@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from aiodev._array.array import Array
+from aiodev._autograd.disposal import hand_on, sweep
 from aiodev._autograd.modes import Mode
 from aiodev._core import callsites
 from aiodev._core.arguments import function
+from aiodev._core.finalizing import until_exit
 from aiodev._core.streams.stream import Stream
 from aiodev._memory.buffer import Buffer, Uses
 
@@ -84,6 +86,7 @@ def hooked(table: dict[int, Any], hook: Callable[..., Any]) -> HookHandle:
     return handle
 
 
+@until_exit
 class Node:
     """An operation on variables, as the backward pass knows it; ``variable.grad_fn``.
 
@@ -115,14 +118,35 @@ class Node:
     stack: Sequence[str] | None
     hooks: Hooks | None
     is_released: bool
+    #: What says, with the forms, how its gradients are computed; None where nothing does.
+    derivative: Any = None
+    #: Operands and results that are kept for that, and the versions of those that are arrays; the operands' forms.
+    kept: Sequence[Any] = ()
+    versions: Sequence[Any] = ()
+    operands: Sequence[Any] = ()
 
     def __init__(self) -> None:
         raise TypeError(f"{type(self).__name__}: nodes are made by functions of variables")
+
+    def __del__(self) -> None:
+        """Hand on what it has, where no pass was here: a long graph is not dropped in one go."""
+        try:
+            if not self.is_released:
+                hand_on(self.edges, self.kept)
+                self.release()
+                sweep()
+        except AttributeError:  # it was not even made
+            pass
 
     @property
     def name(self) -> str:
         """The operation's."""
         raise NotImplementedError
+
+    @property
+    def _is_repeatable(self) -> bool:
+        """Whether all that its gradients submit follows from its derivative, the forms, and numbers that are kept."""
+        return False
 
     def apply(self, gradients: Sequence[Array | None], wanted: Sequence[bool], create_graph: bool) -> Any:
         """The gradients of its operands, one for each edge; None for what is not wanted, or 0."""

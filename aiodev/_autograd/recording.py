@@ -24,6 +24,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from aiodev._array.array import Array
+from aiodev._array.computing import kernels
 from aiodev._array.dtypes import row_of
 from aiodev._array.form import Form
 from aiodev._autograd import modes
@@ -46,16 +47,18 @@ class Derivative:
     """How the gradients of calls of one operation, with the same options, are computed.
 
     Attributes:
+        holomorphic: see :class:`~aiodev.Operation`.
         kept: places of the operands that are kept until then, counted with each of several.
         keeps_result: whether the result is.
+        is_repeatable: whether the rules are the library's: what they submit follows from forms, options and numbers.
         compute: the gradients of all operands: a function of the node, the results' gradient, the edges that are wanted, and
             what was kept.
     """
 
-    __slots__ = ("compute", "kept", "keeps_result", "name")
+    __slots__ = ("compute", "holomorphic", "is_repeatable", "kept", "keeps_result", "name")
 
     def __init__(self, operation: Operation, options: dict[str, Any], operands: Sequence[tuple[str, Any]]) -> None:
-        self.name = operation.name
+        self.name, self.holomorphic = operation.name, operation.holomorphic
         self.kept: list[int] = []
         self.keeps_result = False
         self._compile(operation, options, operands)
@@ -63,6 +66,8 @@ class Derivative:
     def _compile(self, operation: Operation, options: dict[str, Any], operands: Sequence[tuple[str, Any]]) -> None:
         names: dict[str, Any] = {}
         rules = operation.gradients
+        modules = [getattr(rule, "__module__", None) or "" for rule in rules.values() if rule is not None]
+        self.is_repeatable = all(module.startswith("aiodev.") for module in modules)
         begin, parts = 0, []
         places: dict[str, range | int] = {}
         for own, value in operands:
@@ -124,6 +129,11 @@ class Derivative:
         return f"[{', '.join(f'node.operands[{k}].shape' for k in place)}]"
 
 
+def _conjugates(gradients: Sequence[Any]) -> tuple[Any, ...]:
+    """What is complex of them, conjugated."""
+    return tuple(kernels.conj(one) if one is not None and one.dtype.kind == "c" else one for one in gradients)
+
+
 def _check_joint(name: str, count: int, gradients: Any) -> Sequence[Any]:
     if not isinstance(gradients, tuple | list) or len(gradients) != count:
         raise TypeError(f"{name}: gradient: expected a tuple of {count}, one for each operand that is read, got {gradients!r}")
@@ -151,6 +161,10 @@ class OperationNode(Node):
     def name(self) -> str:
         return self.derivative.name
 
+    @property
+    def _is_repeatable(self) -> bool:
+        return self.derivative.is_repeatable
+
     def apply(self, gradients: Sequence[Any], wanted: Sequence[Any], create_graph: bool) -> Any:
         derivative, kept = self.derivative, self.kept
         for place, version in enumerate(self.versions):
@@ -160,6 +174,11 @@ class OperationNode(Node):
                     check_version(kept[place], version, self._shown(place))
         if create_graph:
             kept = self._linked()
+        elif len(self.forms) > 1 and derivative.keeps_result:
+            count = len(derivative.kept)
+            kept = *kept[:count], tuple(kept[count:])
+        if derivative.holomorphic and self.forms[0].dtype.kind == "c":  # which has one result
+            return _conjugates(derivative.compute(self, kernels.conj(gradients[0]), wanted, *kept))
         return derivative.compute(self, gradients[0] if len(self.forms) == 1 else gradients, wanted, *kept)
 
     def release(self) -> None:
@@ -209,11 +228,13 @@ def differentiate(operation: Operation, key: Hashable, given: Sequence[Any]) -> 
     results = result if isinstance(result, tuple) else (result,)
     if not any(row_of(one.dtype).kind in "fc" for one in results):
         return result
-    if not rules or any(row_of(one.dtype).kind == "c" for one in results):
+    if not rules:
         raise NotImplementedError(
-            f"{operation.name}: no gradient is declared for it, and complex numbers have none; use detach() or no_grad "
-            f"where none is needed, or declare one by `operation.gradient`"
+            f"{operation.name}: no gradient is declared for it; use detach() or no_grad where none is needed, or declare one "
+            f"by `operation.gradient`"
         )
+    if operation.holomorphic is None:
+        refuse_complex(operation.name, [*results, *(plain_of(one) for one in flat if isinstance(one, Array))])
     places = {*operation._operands}
     options = {names[place]: value for place, value in enumerate(given) if place not in places}
     derivative = operation.derivatives.get(key)
@@ -227,6 +248,15 @@ def differentiate(operation: Operation, key: Hashable, given: Sequence[Any]) -> 
 
 
 _hook.provide(differentiate)
+
+
+def refuse_complex(name: str, arrays: Sequence[Any]) -> None:
+    """Raise NotImplementedError where an array is of complex numbers, for an operation that does not say how they go."""
+    if any(row_of(one.dtype).kind == "c" for one in arrays):
+        raise NotImplementedError(
+            f"{name}: no gradient is declared for complex numbers; use detach() or no_grad where none is needed, or set "
+            f"`operation.holomorphic`"
+        )
 
 
 def _plain_operand(value: Any) -> Any:
@@ -245,7 +275,7 @@ def _recorded(derivative: Derivative, flat: Sequence[Any], edges: Sequence[Any],
         kept += results
     node.kept = kept
     node.versions = [version_of(one._buffer) if isinstance(one, Array) else None for one in kept]
-    node.operands = [one._form if isinstance(one, Array) else None for one in flat]
+    node.operands = tuple([one._form if isinstance(one, Array) else None for one in flat])
     node.stream, node.sequence, node.site = current_stream(results[0].device), number(), callsites.here(3)
     node.hooks, node.is_released, node.stack = None, False, stack_of(mode, 4)
     made = [
@@ -290,11 +320,21 @@ def _remember(operation: Operation, key: Any, given: Sequence[Any], derivative: 
             constants[f"o{place}"] = value
             slow.append(f"o{place}")
     arguments = ", ".join(f"x{k}" for k in range(len(places)))
+    first = next(k for k, place in enumerate(places) if isinstance(given[place], Array))
     lines = [f"def launch({arguments}):", *(f"    {line}" for line in plain)]
     lines += [
+        f"    device = a{first}._form.device",
+        "    stream = context().stream",
+        "    if stream is None or stream.device is not device:",
+        "        stream = current(device)",
+        "    _from = _getframe(2)",
+        "    _site = _index_of(id(_from.f_code))",
+        "    if _site == 0 and (_back := _from.f_back) is not None:",
+        "        _from, _site = _back, _index_of(id(_back.f_code))",
+        "    _site = _site << 32 | _from.f_lasti if _site else _outside(_from)",
         f"    key = ({', '.join([*(f'p{k}' for k in range(len(prefix))), *forms])},)",
         "    found = find(key)",
-        f"    result = None if found is None else found({', '.join(f'a{k}' for k in range(len(places)))})",
+        f"    result = None if found is None else found({', '.join(f'a{k}' for k in range(len(places)))}, stream, _site)",
         "    if result is None:",
         f"        result = slow(key, {', '.join(slow)})",
     ]
@@ -303,6 +343,10 @@ def _remember(operation: Operation, key: Any, given: Sequence[Any], derivative: 
         "version_of": version_of, "context": context.current, "current": current_stream, "OperationNode": OperationNode,
         "Variable": Variable, "derivative": derivative, "number": number, "stack_of": stack_of, **SITE_NAMES,
     }  # fmt: skip
+    if derivative is not None and derivative.holomorphic is None:
+        arrays = ", ".join(["result", *(f"a{k}" for k in range(count) if isinstance(given[places[k]], Array))])
+        lines.append(f"    refuse_complex({operation.name!r}, ({arrays},))")
+        constants["refuse_complex"] = refuse_complex
     if derivative is not None:
         lines += _recording_lines(derivative, given, places, edges, kinds[:count])
     else:
@@ -345,14 +389,6 @@ def _recording_lines(
     edge_values = [f"e{k}" if is_variable else "None" for k, is_variable in enumerate(edges)]
     lines += [
         "    form = result._form",
-        "    stream = context().stream",
-        "    if stream is None or stream.device is not form.device:",
-        "        stream = current(form.device)",
-        "    _from = _getframe(2)",
-        "    _site = _index_of(id(_from.f_code))",
-        "    if _site == 0 and (_back := _from.f_back) is not None:",
-        "        _from, _site = _back, _index_of(id(_back.f_code))",
-        "    _site = _site << 32 | _from.f_lasti if _site else _outside(_from)",
         "    node = new(OperationNode)",
         "    node.derivative = derivative",
         f"    node.edges = ({', '.join(edge_values)},)",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import weakref
 from collections.abc import Callable, Coroutine
+from types import EllipsisType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -22,10 +24,23 @@ from aiodev._core.arguments import instance
 from aiodev._core.backend.device import Device
 from aiodev._core.hooks import Hook
 from aiodev._core.streams.current import current_stream
+from aiodev._core.timeline.recording import under_way
 
-__all__ = ["Variable", "edge_of", "is_differentiable", "linked", "plain_of", "record_linear", "run_backward", "sum_to"]
+__all__ = [
+    "Variable",
+    "edge_of",
+    "is_differentiable",
+    "linked",
+    "plain_of",
+    "record_linear",
+    "run_backward",
+    "store_gradient",
+    "sum_to",
+]
 
 _new = object.__new__
+#: Of items of an index that are equal only if they mean the same.
+_PLAIN = {int, slice, type(None), EllipsisType}
 #: The backward pass from a variable: given it, its gradient, ``retain_graph`` and ``create_graph``.
 run_backward: Hook[[Any, Array | None, bool | None, bool], Coroutine[Any, Any, None]] = Hook("aiodev._autograd.backward")
 
@@ -38,13 +53,13 @@ class Variable(Array):
     into other arrays, are not recorded: the latter are refused.
 
     Args:
-        x: an array of real numbers of floating point.
+        x: an array of real numbers of floating point, or of complex numbers.
         requires_grad: whether gradients of it are wanted; to be changed later.
 
     Raises:
         TypeError: ``x`` is no such array.
         RuntimeError: a variable is written to where that would have to be recorded.
-        NotImplementedError: a function without a gradient would have to be recorded, such as one to complex numbers.
+        NotImplementedError: a function without a gradient would have to be recorded.
 
     Example:
         >>> import aiodev
@@ -71,7 +86,7 @@ class Variable(Array):
         instance("Variable", "x", x, Array, "an array")
         instance("Variable", "requires_grad", requires_grad, bool, "True or False")
         if not is_differentiable(x._form):
-            raise TypeError(f"Variable: argument x: expected real numbers of floating point, got {x.dtype}")
+            raise TypeError(f"Variable: argument x: expected numbers of floating point, or complex ones, got {x.dtype}")
         _fill(self, plain_of(x), True if requires_grad else None)
 
     # What it is
@@ -109,7 +124,7 @@ class Variable(Array):
             instance("grad", "value", value, Array, "an array, or None")
             if value.shape != self.shape or value.dtype != self.dtype or value.device is not self.device:
                 raise ValueError(f"grad: expected None, or an {self._plain._describe()}, got an {value._describe()}")
-        self._grad = value
+        store_gradient(self, value)
 
     def _describe(self) -> str:
         kind = "of a graph" if not self.is_leaf else "a leaf" if self._edge else "a constant"
@@ -177,7 +192,7 @@ class Variable(Array):
             return chosen
         form, kinds = self._form, _array_kinds(index)
         if not kinds:
-            return record_linear("getitem", self, chosen, lambda g: _scattered(g, index, form))
+            return record_linear("getitem", self, chosen, lambda g: _scattered(g, index, form), _option(index))
         if "b" not in kinds:
             return record_linear("getitem", self, chosen, lambda g: _scattered_at(g, _places(form, plain_index), form))
         places = _places(form, plain_index)  # how many those of a mask are is waited for, here and not in the backward pass
@@ -193,7 +208,7 @@ class Variable(Array):
         """The same elements in C order in another shape; see :meth:`aiodev.Array.reshape`."""
         plain = self._plain.reshape(*shape)
         before = self._form.shape
-        return record_linear("reshape", self, plain, lambda g: g.reshape(before)) if _is_recorded(self) else plain
+        return record_linear("reshape", self, plain, lambda g: g.reshape(before), ()) if _is_recorded(self) else plain
 
     def transpose(self, *axes: Any) -> Any:
         """The dimensions in another order; see :meth:`aiodev.Array.transpose`."""
@@ -204,11 +219,11 @@ class Variable(Array):
         given = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
         order = [axis % ndim for axis in given or ()] or list(range(ndim))[::-1]
         back = sorted(range(ndim), key=order.__getitem__)
-        return record_linear("transpose", self, plain, lambda g: g.transpose(*back) if back else g)
+        return record_linear("transpose", self, plain, lambda g: g.transpose(*back) if back else g, back)
 
     def _broadcast(self, shape: Shape, strides: Shape) -> Any:
         plain, before = self._plain._broadcast(shape, strides), self._form.shape
-        return record_linear("broadcast_to", self, plain, lambda g: sum_to(g, before)) if _is_recorded(self) else plain
+        return record_linear("broadcast_to", self, plain, lambda g: sum_to(g, before), ()) if _is_recorded(self) else plain
 
     def _copied(self, device: Device) -> Any:
         plain, here = self._plain._copied(device), self.device
@@ -240,9 +255,9 @@ class Variable(Array):
             )
         self._plain[_plain_index(index)] = plain_of(value)
 
-    def _plainly(self, role: str) -> Array:
+    def _plainly(self, what: str) -> Array:
         if _is_recorded(self):
-            raise RuntimeError(f"a copy with a variable as its {role} is not recorded; use x.detach(), or copy.copy(x)")
+            raise RuntimeError(f"{what} is not recorded; use x.detach(), or copy.copy(x)")
         return self._plain
 
     def __iadd__(self, other: Any) -> Any:
@@ -290,6 +305,14 @@ def _fill(variable: Variable, plain: Array, edge: Edge) -> None:
     variable._plain, variable._edge = plain, edge
 
 
+def store_gradient(variable: Variable, gradient: Array | None) -> None:
+    """Have a variable keep a gradient; one that captured work makes stays where it is in memory."""
+    if under_way and gradient is not None:
+        for recording in under_way:
+            recording.keep_in_place(gradient._buffer)
+    variable._grad = gradient
+
+
 def linked(plain: Array, edge: Edge) -> Any:
     """An array as what its edge says: a variable of a graph, a leaf, or the array itself where gradients go nowhere."""
     if edge is None:
@@ -302,8 +325,8 @@ def linked(plain: Array, edge: Edge) -> Any:
 
 
 def is_differentiable(form: Form) -> bool:
-    """Whether gradients are defined for the dtype: real numbers of floating point."""
-    return row_of(form.dtype).kind == "f"
+    """Whether gradients are defined for the dtype: real numbers of floating point, and complex ones."""
+    return row_of(form.dtype).kind in "fc"
 
 
 def plain_of(value: Any) -> Any:
@@ -321,6 +344,12 @@ def edge_of(value: Any) -> Edge:
 
 def _is_recorded(variable: Variable) -> bool:
     return variable._edge is not None and modes.current().enabled
+
+
+def _option(index: Any) -> Any:
+    """What an index of integers and slices is compared by; None where there is something else in it."""
+    items = index if isinstance(index, tuple) else (index,)
+    return items if all(item.__class__ in _PLAIN for item in items) else None
 
 
 def _plain_index(index: Any) -> Any:
@@ -344,16 +373,25 @@ def _written(variable: Variable, other: Any, compute: Callable[[Any], Any], writ
 
 
 class _Linear(Node):
-    """A node whose gradient is a function of its result's gradient."""
+    """A node whose gradient is a function of its result's gradient.
 
-    __slots__ = ("_name", "_rule")
+    Attributes:
+        derivative: the name, and what the function follows from; None where it has to be called.
+    """
+
+    __slots__ = ("_name", "_rule", "derivative")
 
     _name: str
     _rule: Callable[[Any], Any]
+    derivative: tuple[str, Any, Any] | None
 
     @property
     def name(self) -> str:
         return self._name
+
+    @property
+    def _is_repeatable(self) -> bool:
+        return self.derivative is not None
 
     def apply(self, gradients: Any, wanted: Any, create_graph: bool) -> Any:
         return (self._rule(gradients[0]),)
@@ -367,12 +405,18 @@ def _nothing(gradient: Any) -> NoReturn:
     raise AssertionError
 
 
-def record_linear(name: str, operand: Variable, plain: Array, rule: Callable[[Any], Any], depth: int = 2) -> Any:
-    """The variable that a function which is linear in one operand gives."""
+def record_linear(
+    name: str, operand: Variable, plain: Array, rule: Callable[[Any], Any], option: Any = None, depth: int = 2
+) -> Any:
+    """The variable that a function which is linear in one operand gives.
+
+    What the rule submits follows from ``option`` and the forms of operand and result; if it is None, from more than that.
+    """
     if not is_differentiable(plain._form):
         return plain
     node = _new(_Linear)
     node._name, node._rule = name, rule
+    node.derivative = None if option is None else (name, operand._form, option)
     node.edges, node.forms = (edge_of(operand),), (plain._form,)
     node.stream, node.sequence, node.site = current_stream(plain.device), number(), callsites.here(depth)
     node.hooks, node.is_released = None, False
@@ -409,9 +453,23 @@ def _scattered_at(gradient: Any, places: Array, form: Form) -> Any:
     plain = plain_of(gradient)
     made = zeros(form.shape, plain.dtype, plain.device)
     if places.size:
-        kernels.scatter_add(made, places.reshape(places.size), plain.reshape(plain.size))
+        flat = places.reshape(places.size), plain.reshape(plain.size)
+        if plain.dtype.kind == "c":  # whose parts are added atomically, by themselves
+            parts = zeros((2, *form.shape), kernels.real(plain[..., None]).dtype, plain.device)
+            kernels.scatter_add(parts[0], flat[0], kernels.real(flat[1]))
+            kernels.scatter_add(parts[1], flat[0], kernels.imag(flat[1]))
+            made = kernels.add(parts[0], kernels.multiply(parts[1], 1j))
+        else:
+            kernels.scatter_add(made, *flat)
     recorded = gradient.__class__ is Variable and _is_recorded(gradient)
     return record_linear("scatter", gradient, made, lambda g: kernels.take(g, places)) if recorded else made
+
+
+@functools.lru_cache(maxsize=1024)
+def _repeated_axes(have: Shape, shape: Shape) -> Shape:
+    """Which axes of what was broadcast from ``shape`` are repetitions."""
+    extra = len(have) - len(shape)
+    return tuple(axis for axis, length in enumerate(have) if axis < extra or (length != 1 and shape[axis - extra] == 1))
 
 
 def sum_to(gradient: Any, shape: Shape) -> Any:
@@ -419,12 +477,10 @@ def sum_to(gradient: Any, shape: Shape) -> Any:
     have = gradient.shape
     if have == shape:
         return gradient
-    extra = len(have) - len(shape)
-    axes = tuple(
-        axis for axis, length in enumerate(have) if axis < extra or (length != 1 and shape[axis - extra] == 1)
-    )
+    axes = _repeated_axes(have, shape)
     if axes:
-        gradient = kernels.sum(gradient, axis=axes, keepdims=True) if extra == 0 else kernels.sum(gradient, axis=axes)
+        same = len(have) == len(shape)
+        gradient = kernels.sum(gradient, axis=axes, keepdims=True) if same else kernels.sum(gradient, axis=axes)
     if gradient.shape != shape:
         if math.prod(shape) != gradient.size:
             raise ValueError(f"a gradient of the shape {have} is none of an operand of the shape {shape}")

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import itertools
+import subprocess
+import sys
+import threading
 import weakref
 from typing import Any
 
 import anyio
 import anyio.lowlevel
+import numpy as np
 import pytest
 
 import aiodev
 import aiodev.kernels as kernels
 from aiodev import autograd
+from aiodev._autograd import disposal, engine
 from aiodev._core.waiting import fairness
 
 pytestmark = pytest.mark.anyio
@@ -130,6 +137,74 @@ async def test_a_long_graph_neither_recurses_nor_holds_the_loop(monkeypatch: pyt
         is_over = True
     assert turns > 20_000 // 8
     assert await x.grad.tolist() == [1.0, 1.0]
+
+
+async def test_a_long_graph_is_dropped_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 5,000 nodes, with a clock that says that every look is a period later: each turn of the loop drops some of them."""
+    y: Any = a_leaf()
+    nodes = []
+    for _ in range(5000):
+        y = y * 1.0
+        nodes.append(weakref.ref(y.grad_fn))
+    now = 0
+
+    def clock() -> int:
+        nonlocal now
+        now += fairness.PERIOD_NS
+        return now
+
+    portions = []
+    sweep = disposal._sweep
+
+    def counted() -> None:
+        before = sum(one() is not None for one in nodes)
+        sweep()
+        portions.append(before - sum(one() is not None for one in nodes))
+
+    monkeypatch.setattr(fairness, "clock", clock)
+    monkeypatch.setattr(disposal, "_sweep", counted)
+    del y
+    assert len(portions) == 1
+    while nodes[0]() is not None:
+        await anyio.lowlevel.checkpoint()
+    assert max(portions) <= disposal.STRIDE + 1 and len(portions) >= len(nodes) // (disposal.STRIDE + 1)
+
+
+def test_a_long_graph_is_dropped_where_no_loop_runs() -> None:
+    """At once, and nothing recurses."""
+    x = a_leaf()
+    y = x
+    for _ in range(20_000):
+        y = y * 1.0
+    last = weakref.ref(y.grad_fn.next_functions[0])
+    del y
+    assert last() is None
+
+
+async def test_what_a_closed_loop_left_is_dropped_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes whose turn never came go with those that die later."""
+    monkeypatch.setattr(fairness, "clock", itertools.count(0, fairness.PERIOD_NS).__next__)
+    found = []
+
+    async def leave_some() -> None:
+        y: Any = a_leaf()
+        for _ in range(5000):
+            y = y * 1.0
+            found.append(weakref.ref(y.grad_fn))
+        del y
+
+    def run() -> None:
+        asyncio.run(leave_some())
+        assert any(one() is not None for one in found)
+        x = a_leaf()
+        y = x * 1.0
+        del y
+        assert not any(one() is not None for one in found)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    await anyio.to_thread.run_sync(thread.join)
+    assert not any(one() is not None for one in found)
 
 
 @pytest.mark.parametrize("at", range(3))
@@ -347,3 +422,72 @@ async def test_a_kernels_error_arrives_at_who_waits() -> None:
         await Fails.apply(x).sum().backward()
         with pytest.raises(aiodev.KernelError, match="bad element"):
             await x.grad.numpy()
+
+
+async def test_a_long_graph_of_which_a_part_is_asked_for_does_not_hold_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To find the nodes that lead to what is asked for takes turns, too; those beside them do not run."""
+    x, aside = a_leaf(), a_leaf()
+    y, other = x, aside
+    for _ in range(6_000):
+        y, other = y + 1.0, other + 1.0
+    loss = (y + other).sum()
+    now, looks = 0, 0
+
+    def clock() -> int:
+        nonlocal now, looks
+        looks += 1
+        now += fairness.PERIOD_NS
+        return now
+
+    monkeypatch.setattr(fairness, "clock", clock)
+    counting: list[int] = []
+    restrict = engine.Pass._restrict
+
+    async def counted(self: Any, asked: Any) -> None:
+        before = looks
+        await restrict(self, asked)
+        counting.append(looks - before)
+
+    monkeypatch.setattr(engine.Pass, "_restrict", counted)
+    (gradient,) = await autograd.grad(loss, [x])
+    assert await gradient.tolist() == [1.0, 1.0]
+    assert counting[0] > 12_000 // 64
+    assert aside.grad is None
+
+
+async def test_several_results_of_one_operation_as_roots() -> None:
+    """The node runs once, when the gradients of all of them are there."""
+    x = autograd.Variable(aiodev.asarray([[2.0, 1.0], [1.0, 3.0]], device="cpu"))
+    values, vectors = kernels.linalg.eigh(x)
+    ones = aiodev.ones((2, 2), device="cpu")
+    (both,) = await autograd.grad([values, vectors], [x], [ones[0], ones], retain_graph=True)
+    (one,) = await autograd.grad([values], [x], [ones[0]], retain_graph=True)
+    (other,) = await autograd.grad([vectors], [x], [ones])
+    assert np.allclose(await both.numpy(), await one.numpy() + await other.numpy())
+
+
+def test_a_pass_imports_nothing() -> None:
+    """Not even where it yields for the first time, which would hold the loop for as long as that takes."""
+    program = """
+import asyncio, sys
+import aiodev
+from aiodev import autograd
+from aiodev._autograd import disposal, engine
+from aiodev._core.waiting import fairness
+
+async def main():
+    async with aiodev.Stream("cpu"):
+        x = autograd.Variable(aiodev.ones(2))
+        await (x + 1.0).sum().backward()
+        y = x
+        for _ in range(200):
+            y = y + 1.0
+        before = set(sys.modules)
+        fairness.clock = iter(range(0, 1 << 60, fairness.PERIOD_NS)).__next__
+        await y.sum().backward()
+        print(sorted(set(sys.modules) - before))
+
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=True)
+    assert done.stdout.strip() == "[]"

@@ -39,6 +39,11 @@ def definite(x: Any) -> Any:
     return kernels.matmul(x, x.mT) + 3.0 * kernels.eye(x.shape[-1], device="cpu")
 
 
+def without_signs(u: Any, s: Any, vh: Any) -> Any:
+    """Singular values and vectors, but for the signs of these, which are free."""
+    return s, kernels.matmul(u * s[..., None, :], vh), u * u, vh * vh
+
+
 @pytest.fixture(autouse=True)
 def no_gradient_blocks() -> Iterator[None]:
     """Here, whatever blocks the thread of a loop that runs is an error."""
@@ -46,6 +51,11 @@ def no_gradient_blocks() -> Iterator[None]:
     aiodev.set_sync_debug_mode("error")
     yield
     aiodev.set_sync_debug_mode(before)
+
+
+@kernels.fused
+def blended(x: Any, y: Any) -> Any:
+    return kernels.tanh(x) * y + x
 
 
 ROWS = on_device([0, 2, 2])
@@ -65,6 +75,14 @@ CASES: dict[str, tuple[Callable[..., Any], Shapes]] = {
     "layer_norm": (kernels.layer_norm, [(2, 3), (3,), (3,)]),
     "where": (lambda x, y: kernels.where(MASK, x, y), [(2, 3), (3,)]),
     "getitem": (lambda x: x[:, ::2], [(2, 3)]),
+    "conv2d": (
+        lambda x, w, b: kernels.conv2d(x, w, b, stride=(1, 2), padding=1), [(2, 2, 4, 4), (3, 2, 3, 2), (3,)],
+    ),
+    "max_pool2d": (lambda x: kernels.max_pool2d(x, 2), [(2, 1, 4, 4)]),
+    "attention": (
+        lambda q, k, v: kernels.scaled_dot_product_attention(q, k, v, is_causal=True), [(2, 3, 2), (2, 3, 2), (2, 3, 4)],
+    ),
+    "embedding": (lambda x: kernels.embedding(PLACES, x), [(3, 2)]),
     # Of these there are others like them, or their kernels take long to compile.
     "matmul of stacks": (kernels.matmul, [(2, 1, 2, 3), (3, 3, 2)]),
     "solve": (lambda x, y: linalg.solve(definite(x), y), [(3, 3), (3, 2)]),
@@ -121,6 +139,20 @@ CASES: dict[str, tuple[Callable[..., Any], Shapes]] = {
     "slogdet": (lambda x: linalg.slogdet(x)[1], [(2, 3, 3)]),
     "cholesky": (lambda x: linalg.cholesky(definite(x)), [(3, 3)]),
     "cholesky, upper": (lambda x: linalg.cholesky(definite(x), upper=True), [(3, 3)]),
+    "eigh": (lambda x: linalg.eigh(definite(x))[0] + linalg.eigh(definite(x))[1][..., 0] ** 2, [(2, 3, 3)]),
+    "eigvalsh": (lambda x: linalg.eigvalsh(definite(x)), [(3, 3)]),
+    "svd": (lambda x: without_signs(*linalg.svd(x, full_matrices=False)), [(3, 3)]),
+    "svd of tall matrices": (lambda x: without_signs(*linalg.svd(x, full_matrices=False)), [(2, 4, 2)]),
+    "svd of wide matrices": (lambda x: without_signs(*linalg.svd(x, full_matrices=False)), [(2, 4)]),
+    "svdvals": (linalg.svdvals, [(2, 3, 2)]),
+    "qr": (linalg.qr, [(3, 3)]),
+    "qr of tall matrices": (linalg.qr, [(2, 4, 2)]),
+    "qr of wide matrices": (linalg.qr, [(2, 4)]),
+    "pinv": (linalg.pinv, [(2, 3, 3)]),
+    "pinv of tall matrices": (linalg.pinv, [(4, 2)]),
+    "pinv of wide matrices": (linalg.pinv, [(2, 4)]),
+    "nuclear norm": (lambda x: linalg.matrix_norm(x, ord="nuc"), [(3, 2)]),
+    "spectral norm": (lambda x: linalg.matrix_norm(x, ord=2), [(2, 3)]),
     "matrix_power": (lambda x: linalg.matrix_power(x, 3), [(2, 2)]),
     "clip": (lambda x: kernels.clip(x, -0.5, 0.5), [(2, 3)]),
     "clip by arrays": (lambda x, low, high: kernels.clip(x, low, high * high + low), [(2, 3), (3,), (3,)]),
@@ -129,6 +161,18 @@ CASES: dict[str, tuple[Callable[..., Any], Shapes]] = {
     "layer_norm of columns": (lambda x, w: kernels.layer_norm(x, w, axis=0), [(3, 2), (3,)]),
     "rms_norm": (kernels.rms_norm, [(2, 3), (3,)]),
     "rms_norm, plain": (kernels.rms_norm, [(2, 3)]),
+    "conv2d of groups": (
+        lambda x, w: kernels.conv2d(x, w, stride=2, padding=(0, 2), dilation=(1, 2), groups=2), [(1, 4, 4, 5), (2, 2, 2, 3)],
+    ),
+    "max_pool2d, overlapping": (lambda x: kernels.max_pool2d(x, (3, 2), stride=1, padding=1), [(2, 1, 4, 3)]),
+    "avg_pool2d": (lambda x: kernels.avg_pool2d(x, 3, stride=2, padding=1), [(2, 1, 4, 4)]),
+    "avg_pool2d without padding": (
+        lambda x: kernels.avg_pool2d(x, 3, stride=2, padding=1, count_include_pad=False), [(2, 1, 4, 4)],
+    ),
+    "attention, stacks and masks": (
+        lambda q, k, v, mask: kernels.scaled_dot_product_attention(q, k, v, mask, scale=0.7)
+        + kernels.scaled_dot_product_attention(q, k, v, MASK), [(2, 1, 2, 3), (2, 3, 3), (2, 3, 3), (2, 1)],
+    ),
     "row": (lambda x: x[1], [(2, 3)]),
     "advanced index": (lambda x: x[:, [0, 0, 2]], [(2, 3)]),
     "reshape": (lambda x: x.reshape(3, 2) * 1, [(2, 3)]),
@@ -137,11 +181,18 @@ CASES: dict[str, tuple[Callable[..., Any], Shapes]] = {
     "flip": (kernels.flip, [(2, 3)]),
     "diff": (kernels.diff, [(2, 3)]),
     "unstack": (lambda x: kernels.unstack(x, axis=1), [(2, 3)]),
+    "fused": (blended, [(2, 3), (3,)]),
+    "expand_dims": (lambda x: kernels.expand_dims(x, axis=1) * 1.0, [(2, 3)]),
+    "squeeze": (lambda x: kernels.squeeze(x, axis=1) * 1.0, [(2, 1, 3)]),
+    "moveaxis": (lambda x: kernels.moveaxis(x, 0, 1) * 1.0, [(2, 3)]),
+    "broadcast_arrays": (lambda x, y: [one * 1.0 for one in kernels.broadcast_arrays(x, y)], [(2, 3), (3,)]),
+    "meshgrid": (lambda x, y: [one * 1.0 for one in kernels.meshgrid(x, y)], [(2,), (3,)]),
+    "astype": (lambda x: kernels.astype(kernels.astype(x, "float64"), "float64"), [(3,)]),
     "product broadcast": (kernels.multiply, [(2, 3), (3,)]),
     "quotient broadcast": (kernels.divide, [(1, 3), (2, 1)]),
     "numbers": (lambda x: 2.0 / (1.0 + x * x) - x**3, [(3,)]),
 }
-DEFAULT = 11
+DEFAULT = 15
 
 #: The same of arrays without elements, or without dimensions.
 EMPTY: dict[str, tuple[Callable[..., Any], Shapes]] = {
@@ -215,22 +266,75 @@ async def test_second_gradients_of_elementwise_functions(name: str) -> None:
     await autograd.gradgradcheck(getattr(kernels, name), of_elementwise(name))
 
 
-#: Operations whose results are of floating point, and that have no gradient: a call with a variable says so.
+#: Public functions that have no gradient, by why.
 WITHOUT = {
-    "fft", "ifft", "rfft", "irfft", "hfft", "ihfft", "fftn", "ifftn", "rfftn", "irfftn", "eigh", "eigvalsh", "qr", "svd",
-    "svdvals", "nextafter", "put", "scatter_add", "histogram", "eye", "linspace", "select", "nonzero", "unique_values",
-    "unique_inverse", "unique_counts", "_reciprocals", "_rank",
+    "the result is of integers or truth values": (
+        "all any argmax argmin argsort count_nonzero histogram nonzero searchsorted equal greater greater_equal isfinite isinf "
+        "isnan less less_equal logical_and logical_not logical_or logical_xor not_equal signbit bitwise_and bitwise_invert "
+        "bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor linalg.matrix_rank"
+    ),
+    "the result does not change where the argument does, but for steps": "ceil floor round trunc floor_divide",
+    "how many elements there are depends on their values, so it is awaited, and indices of them are taken instead": (
+        "select unique_all unique_counts unique_inverse unique_values"
+    ),
+    "it writes to its argument, in place": "put scatter_add random.shuffle",
+    "it is the neighbour among numbers of floating point": "nextafter",
+    "it makes arrays, of no other ones": (
+        "arange asarray empty empty_like eye from_dlpack full full_like linspace ones ones_like zeros zeros_like fft.fftfreq "
+        "fft.rfftfreq"
+    ),
+    "it draws numbers": (
+        "random.bernoulli random.block random.categorical random.choice random.exponential random.gamma random.integers "
+        "random.multinomial random.normal random.permutation random.poisson random.random random.random_raw "
+        "random.standard_normal random.uniform"
+    ),
+    "it tells of dtypes, or compiles": "can_cast finfo iinfo isdtype result_type warm_up",
+}
+#: Where the name of a function is not the beginning of a case's.
+SHOWN_BY = {
+    "permute_dims": "transposed", "matrix_transpose": "transposed", "linalg.matrix_transpose": "transposed",
+    "linalg.norm": "matrix_norm", "scaled_dot_product_attention": "attention",
+    "binary_transform": "fused", "unary_transform": "fused",
+}  # fmt: skip
+#: What tests/autograd/test_complex.py shows.
+OF_COMPLEX = {
+    "fft", "ifft", "rfft", "irfft", "hfft", "ihfft", "fftn", "ifftn", "rfftn", "irfftn", "fftshift", "ifftshift", "sign",
 }  # fmt: skip
 
+
+def public_functions() -> Iterator[str]:
+    """Their names, with that of the module where they are in one."""
+    for module in (kernels, kernels.fft, linalg, kernels.random):
+        place = "" if module is kernels else f"{module.__name__.rpartition('.')[2]}."
+        for name in module.__all__:
+            value = getattr(module, name)
+            if inspect.isfunction(value) or name == "fused":
+                yield f"{place}{name}"
+
+
+def test_every_function_of_the_library_is_differentiated_or_says_why_not() -> None:
+    """Each has cases above, or in the tests of complex numbers, or is elementwise with a gradient; or it is named here."""
+    shown = {name.split(",")[0].split(" ")[0] for name in CASES} | OF_COMPLEX
+    reasons = {name for names in WITHOUT.values() for name in names.split()}
+    for name in public_functions():
+        short = name.rpartition(".")[2]
+        has = short in SMOOTH or SHOWN_BY.get(name, short) in shown
+        assert has != (name in reasons), f"{name}: {'both' if has else 'neither'} shown and named as without a gradient"
+    assert reasons <= set(public_functions())
+
+
 def test_every_operation_of_the_library_says_whether_it_has_a_gradient() -> None:
-    """A new one declares it, or is named here."""
+    """A new one declares it, of all that it reads, or is named here: what it gives is recorded by nobody, or refused."""
     modules = {value for _, value in inspect.getmembers(kernels, inspect.ismodule)} | {linalg}
     everything = [value for module in (kernels, *modules) for value in vars(module).values()]
     made = [getattr(value, "operation", None) for value in everything]
     operations = {one.name: one for one in made if isinstance(one, aiodev.Operation)}
     random = {name for name, value in operations.items() if value._body.__module__.startswith("aiodev.kernels.random")}
     missing = {name for name, value in operations.items() if not value.gradients}
-    assert missing - random <= WITHOUT
+    assert missing - random <= {
+        "nextafter", "put", "scatter_add", "histogram", "eye", "linspace", "select", "nonzero", "unique_values",
+        "unique_inverse", "unique_counts",
+    }  # fmt: skip
 
 
 # Shapes and dtypes at random
@@ -320,13 +424,13 @@ SAME: dict[str, tuple[Callable[..., Any], Callable[..., Any], Shapes]] = {
         [(3, 4)],
     ),
     "embedding": (
-        lambda x: kernels.take(x, on_device([1, 0, 1, 3]), axis=0),
+        lambda x: kernels.embedding(on_device([1, 0, 1, 3]), x),
         lambda torch: lambda x: torch.nn.functional.embedding(torch.tensor([1, 0, 1, 3]), x),
         [(5, 3)],
     ),
     "attention": (
-        lambda q, k, v: kernels.softmax(q @ k.mT * 0.5) @ v,
-        lambda torch: lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=0.5),
+        lambda q, k, v: kernels.scaled_dot_product_attention(q, k, v, scale=0.5, is_causal=True),
+        lambda torch: lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=0.5, is_causal=True),
         [(2, 3, 4), (2, 5, 4), (2, 5, 6)],
     ),
     "cross entropy": (
@@ -356,3 +460,70 @@ async def test_gradients_are_those_of_pytorch(name: str, dtype: str) -> None:
     for own, other in zip(ours, theirs, strict=True):
         assert own.grad.dtype == dtype
         assert np.allclose(await own.grad.numpy(), other.grad.numpy(), rtol=tolerance, atol=tolerance)
+
+
+def strided(data: st.DataObject) -> dict[str, Any]:
+    pair = st.tuples(st.integers(1, 3), st.integers(1, 3))
+    return {"stride": data.draw(pair), "dilation": data.draw(pair), "padding": data.draw(st.tuples(*[st.integers(0, 2)] * 2))}
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(data=st.data())
+def test_convolutions_are_those_of_pytorch(data: st.DataObject) -> None:
+    """Of any shapes and options, results and gradients."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    groups, channels, rows, images = (data.draw(st.integers(1, most)) for most in (3, 4, 6, 9))
+    window, options = data.draw(st.tuples(st.integers(1, 4), st.integers(1, 4))), strided(data)
+    seen = zip(options["dilation"], window, options["padding"], strict=True)
+    size = [data.draw(st.integers(max(1, gap * (own - 1) + 1 - 2 * pad), 20)) for gap, own, pad in seen]
+    shapes = (images, groups * channels, *size), (groups * rows, channels, *window), (groups * rows,)
+    run(same_in_pytorch(
+        torch, lambda *own: kernels.conv2d(*own, groups=groups, **options),
+        lambda *own: torch.nn.functional.conv2d(*own, groups=groups, **options), shapes,
+    ))  # fmt: skip
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(data=st.data())
+def test_pooling_is_that_of_pytorch(data: st.DataObject) -> None:
+    """The largest elements and the means, of overlapping windows, too."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    window, stride = (data.draw(st.tuples(st.integers(1, 4), st.integers(1, 3))) for _ in range(2))
+    padding = tuple(data.draw(st.integers(0, own // 2)) for own in window)
+    shape = (2, 3, *(data.draw(st.integers(own, 12)) for own in window))
+    options: dict[str, Any] = {"stride": stride, "padding": padding}
+    include = data.draw(st.booleans())
+    for name, more in (("max_pool2d", {}), ("avg_pool2d", {"count_include_pad": include})):
+        given = {**options, **more}
+        ours, theirs = getattr(kernels, name), getattr(torch.nn.functional, name)
+        run(same_in_pytorch(torch, lambda x: ours(x, window, **given), lambda x: theirs(x, window, **given), [shape]))  # noqa: B023
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(data=st.data())
+def test_attention_is_that_of_pytorch(data: st.DataObject) -> None:
+    """With any number of queries and keys, causal or not."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    queries, keys, features, results = (data.draw(st.integers(1, 9)) for _ in range(4))
+    stack = data.draw(array_shapes(min_dims=1, max_dims=2, max_side=3))
+    causal, scale = data.draw(st.booleans()), data.draw(st.none() | st.floats(0.1, 2))
+    shapes = (*stack, queries, features), (*stack, keys, features), (*stack, keys, results)
+    run(same_in_pytorch(
+        torch, lambda *own: kernels.scaled_dot_product_attention(*own, is_causal=causal, scale=scale),
+        lambda *own: torch.nn.functional.scaled_dot_product_attention(*own, is_causal=causal, scale=scale), shapes,
+    ))  # fmt: skip
+
+
+async def same_in_pytorch(torch: Any, function: Any, other: Any, shapes: Shapes) -> None:
+    """Compare results and gradients, in double precision."""
+    random = np.random.default_rng(2)
+    values = [random.standard_normal(shape) for shape in shapes]
+    ours = [autograd.Variable(on_device(value)) for value in values]
+    theirs = [torch.tensor(value, requires_grad=True) for value in values]
+    result, expected = function(*ours), other(*theirs)
+    assert np.allclose(await result.numpy(), expected.detach().numpy(), rtol=1e-10, atol=1e-10)
+    direction = random.standard_normal(result.shape)
+    await autograd.backward(result, on_device(direction))
+    expected.backward(torch.tensor(direction))
+    for own, theirs_ in zip(ours, theirs, strict=True):
+        assert np.allclose(await own.grad.numpy(), theirs_.grad.numpy(), rtol=1e-9, atol=1e-9)

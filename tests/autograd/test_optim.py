@@ -99,6 +99,30 @@ async def test_state_is_saved_and_loaded(name: str) -> None:
         assert np.allclose(await own.numpy(), expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("name", MAKERS)
+async def test_many_parameters_are_to_the_bit_as_each_by_itself(name: str) -> None:
+    """More than one operation takes, of several shapes and two dtypes, some of them without a gradient; step after step."""
+    random = np.random.default_rng(0)
+    hosts = [random.standard_normal((1 + k % 3, 4)).astype("f4" if k % 5 else "f8") for k in range(40)]
+    slopes = [random.standard_normal((3, *host.shape)).astype(host.dtype) for host in hosts]
+    together, apart = ([autograd.Variable(aiodev.asarray(host, device="cpu")) for host in hosts] for _ in range(2))
+    optimizers = [MAKERS[name](together), *[MAKERS[name]([one]) for one in apart]]
+    for step in range(3):
+        for leaf in (*together, *apart):
+            leaf.grad = None
+        for k, own in enumerate(slopes):
+            if k % 7 or step:
+                together[k].grad, apart[k].grad = (aiodev.asarray(own[step], device="cpu") for _ in range(2))
+        optimizers[0].step()
+        for optimizer, leaf in zip(optimizers[1:], apart, strict=True):
+            if leaf.grad is not None:
+                optimizer.step()
+            elif "Adam" in name:  # whose steps are counted for all parameters
+                optimizer.state_dict()["state"]["steps"].copy_from(np.ones(1))
+    for one, other in zip(together, apart, strict=True):
+        assert (await one.numpy()).tobytes() == (await other.numpy()).tobytes()
+
+
 def test_the_state_of_others_is_refused() -> None:
     """By the names and shapes of its arrays."""
     mine, other = MAKERS["Adam"]([a_leaf(W)]), MAKERS["Adam"]([a_leaf(B)])
@@ -166,6 +190,51 @@ async def test_clipped_gradients() -> None:
     assert np.allclose([await w.grad.item(), await b.grad.item()], [0.6, 0.8], rtol=1e-5)
 
 
+async def test_clipped_elements() -> None:
+    """Each is brought between the bounds; the arrays that were there are left as they are."""
+    w, b = a_leaf([3.0, -0.5]), a_leaf([-4.0], "float32")
+    w.grad, b.grad = w.detach() * 1.0, b.detach() * 1.0
+    before = w.grad
+    optim.clip_grad_value([w, b, a_leaf([1.0])], 1.0)
+    assert await w.grad.tolist() == [1.0, -0.5] and await b.grad.tolist() == [-1.0]
+    assert await before.tolist() == [3.0, -0.5] and b.grad.dtype == "float32"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+async def test_a_learning_rate_in_device_memory(dtype: str) -> None:
+    """It is read when the step runs, and computed with as a number is."""
+    for name, make in MAKERS.items():
+        (w, b), (other, c) = ([a_leaf(W, dtype), a_leaf(B, dtype)] for _ in range(2))
+        optimizer, by_number = make([w, b]), make([other, c])
+        rate = aiodev.full((), 0.3, "float64", "cpu")
+        optimizer.lr, by_number.lr = rate, 0.3
+        for one, value in zip((w, b, other, c), (W, B, W, B), strict=True):
+            one.grad = aiodev.asarray(value.astype(dtype), device="cpu")
+        for optimizer_ in (optimizer, by_number):
+            optimizer_.step()
+        rate[...] = 0.2
+        by_number.lr = 0.2
+        for optimizer_ in (optimizer, by_number):
+            optimizer_.step()
+        assert optimizer.lr is rate
+        assert np.array_equal(await w.numpy(), await other.numpy()), name
+        assert np.array_equal(await b.numpy(), await c.numpy()), name
+
+
+async def test_gradients_that_are_filled_with_zeros() -> None:
+    """In place, after what reads them on another stream."""
+    w, b = a_leaf([1.0]), a_leaf([2.0])
+    w.grad = gradient = aiodev.ones(1, device="cpu")
+    with aiodev.Stream("cpu") as side:
+        side.wait_stream(aiodev.default_stream("cpu"))
+        latch = testing.Latch(side)
+        seen = gradient * 1.0
+    optim.SGD([w, b], 0.1).zero_grad(set_to_none=False)
+    latch.release()
+    assert await seen.item() == 1.0
+    assert w.grad is gradient and await gradient.item() == 0.0 and b.grad is None
+
+
 @pytest.mark.parametrize(
     ("make", "error"),
     [
@@ -178,11 +247,15 @@ async def test_clipped_gradients() -> None:
         (lambda w: optim.SGD([w], 0.1, nesterov=True), ValueError),
         (lambda w: optim.Adam([w], betas=(0.9, 1.0)), ValueError),
         (lambda w: optim.clip_grad_norm([w], 1.0), ValueError),
+        (lambda w: optim.clip_grad_value([w], 1.0), ValueError),
+        (lambda w: optim.SGD([w], aiodev.ones(1, device="cpu")), ValueError),
+        (lambda w: optim.Adam([w], aiodev.ones((), "int32", "cpu")), ValueError),
+        (lambda w: optim.SGD([w]).zero_grad(1), TypeError),
     ],
 )
 def test_wrong_arguments(make: Callable[[Any], Any], error: type[Exception]) -> None:
     """They are named."""
-    with pytest.raises(error, match="SGD|Adam|clip_grad_norm"):
+    with pytest.raises(error, match="SGD|Adam|clip_grad"):
         make(a_leaf([1.0]))
 
 

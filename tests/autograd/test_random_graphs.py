@@ -3,45 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, NamedTuple
 
 import hypothesis.strategies as st
 import numpy as np
 from hypothesis import given, settings
 from selection import examples
+from variable_programs import LEAVES, OPERATIONS, STREAMS, Step, programs, run_forward
 
 import aiodev
-import aiodev.kernels as kernels
 from aiodev import autograd, testing
-
-LEAVES, STREAMS = 3, 3
-#: Operations on two values; arrays of NumPy's will do, but for one.
-OURS: dict[str, Callable[[Any, Any], Any]] = {
-    "add": lambda x, y: x + y,
-    "multiply": lambda x, y: x * y,
-    "tanh": lambda x, y: kernels.tanh(x),
-    "row": lambda x, y: x + y[0],
-}
-
-
-class Step(NamedTuple):
-    """One operation: of two values that were there before, on a stream."""
-
-    operation: str
-    first: int
-    second: int
-    stream: int
-
-
-@st.composite
-def graphs(draw: st.DrawFn) -> list[Step]:
-    steps = []
-    for number in range(draw(st.integers(1, 12))):
-        places = st.integers(0, LEAVES + number - 1)
-        operation = draw(st.sampled_from(["add", "multiply", "tanh", "row"]))
-        steps.append(Step(operation, draw(places), draw(places), draw(st.integers(0, STREAMS - 1))))
-    return steps
 
 
 def forwards(steps: list[Step], values: list[np.ndarray]) -> list[np.ndarray]:
@@ -49,7 +19,7 @@ def forwards(steps: list[Step], values: list[np.ndarray]) -> list[np.ndarray]:
     values = list(values)
     for step in steps:
         x, y = values[step.first], values[step.second]
-        values.append(np.tanh(x) if step.operation == "tanh" else OURS[step.operation](x, y))
+        values.append(np.tanh(x) if step.operation == "tanh" else OPERATIONS[step.operation](x, y))
     return values
 
 
@@ -82,18 +52,7 @@ async def ours(steps: list[Step], hosts: list[np.ndarray], held: int) -> list[np
     streams = [aiodev.Stream("cpu") for _ in range(STREAMS)]
     async with streams[0]:
         leaves = [autograd.Variable(aiodev.asarray(host)) for host in hosts]
-        values: list[tuple[Any, aiodev.Stream]] = [(leaf, streams[0]) for leaf in leaves]
-        for step in steps:
-            stream = streams[step.stream]
-            (x, first), (y, second) = values[step.first], values[step.second]
-            stream.wait_stream(first)
-            stream.wait_stream(second)
-            with stream:
-                values.append((OURS[step.operation](x, y), stream))
-        roots = []
-        for value, stream in values[-2:]:
-            with stream:
-                roots.append(value.sum())
+        roots = run_forward(steps, leaves, streams)
         latch = testing.Latch(streams[held])
         await autograd.backward(roots)
         latch.release()
@@ -101,7 +60,7 @@ async def ours(steps: list[Step], hosts: list[np.ndarray], held: int) -> list[np
 
 
 @settings(max_examples=examples(150), deadline=None)
-@given(steps=graphs(), seed=st.integers(0, 9), held=st.integers(0, STREAMS - 1))
+@given(steps=programs(12), seed=st.integers(0, 9), held=st.integers(0, STREAMS - 1))
 def test_random_graphs_over_streams(steps: list[Step], seed: int, held: int) -> None:
     """Every leaf has the gradient that the formulas give."""
     random = np.random.default_rng(seed)

@@ -38,10 +38,10 @@ def test_results_are_variables_of_a_graph() -> None:
     assert y.grad_fn.name == "multiply" and "test_variables.py" in y.grad_fn.called_at
 
 
-@pytest.mark.parametrize("dtype", ["int64", "bool", "complex128"])
+@pytest.mark.parametrize("dtype", ["int64", "bool"])
 def test_dtypes_without_gradients_are_refused(dtype: str) -> None:
     """By name."""
-    with pytest.raises(TypeError, match=f"floating point, got {dtype}"):
+    with pytest.raises(TypeError, match=f"or complex ones, got {dtype}"):
         autograd.Variable(aiodev.zeros(2, dtype=dtype, device="cpu"))
 
 
@@ -64,11 +64,10 @@ def test_what_requires_no_gradient_is_not_recorded() -> None:
 def test_an_operation_without_a_gradient_says_so() -> None:
     """At its call: nothing is detached silently."""
     x = a_leaf()
-    for call in (kernels.fft.rfft, lambda x: kernels.astype(x, "complex128")):
-        with pytest.raises(NotImplementedError, match="no gradient is declared"):
-            call(x)
+    with pytest.raises(NotImplementedError, match="no gradient is declared"):
+        kernels.nextafter(x, 9.0)
     with autograd.no_grad():
-        assert kernels.fft.rfft(x).dtype == np.complex128
+        assert kernels.nextafter(x, 9.0).numpy_blocking()[0] > 1
 
 
 async def test_values_of_a_variable() -> None:
