@@ -1,0 +1,113 @@
+"""Kernels and fused functions that workers cannot import: of scripts, notebooks, and modules registered with cloudpickle.
+
+A kernel is pickled by reference, as functions are. Where cloudpickle, which Dask sends functions with, pickles a function by
+value instead, it does so with a kernel: as its bodies and options. The lines of the bodies go along, since a kernel's analysis
+reads them (:mod:`aiodev._kernel.analysis.source`), and a message of an error may show one; the file need not be where the
+worker is. A kernel that was sent before is the same one again, so that each task finds its code loaded.
+"""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+from uuid import uuid4
+from weakref import WeakKeyDictionary
+
+import cloudpickle
+
+from aiodev import Kernel
+from aiodev._core.bounded_table import enter
+from aiodev.kernels import Fused
+
+__all__: list[str] = []
+
+#: Lines of files, by the file's name and the line's number.
+Lines = dict[str, dict[int, str]]
+
+
+#: Kernels that are kept for when they are sent again. Larger: more memory for code that nobody runs any more.
+MOST = 256
+#: Kernels that were received, by what they are called on the way.
+_received: dict[str, Kernel | Fused] = {}
+#: What kernels are called on the way.
+_names: WeakKeyDictionary[Kernel | Fused, str] = WeakKeyDictionary()
+
+
+def _reduce(kernel: Kernel) -> Any:
+    if _is_importable(kernel.py_func.__module__):
+        return kernel.__reduce__()
+    arguments, bodies, launch_options = kernel._parts()
+    name = _names.setdefault(kernel, uuid4().hex)
+    return _make, (name, arguments, bodies, launch_options, _lines_of([kernel.py_func, *bodies.values()]))
+
+
+def _reduce_fused(fused: Fused) -> Any:
+    if _is_importable(fused.py_func.__module__):
+        return fused.__reduce__()
+    return _make_fused, (_names.setdefault(fused, uuid4().hex), fused.py_func, fused._dtype)
+
+
+def _is_importable(module: str) -> bool:
+    """Whether a worker is expected to have a module, as cloudpickle decides it."""
+    registered = cloudpickle.list_registry_pickle_by_value()
+    by_value = module == "__main__" or any(module == own or module.startswith(f"{own}.") for own in registered)
+    return module in sys.modules and not by_value
+
+
+def _lines_of(functions: list[Callable[..., None]]) -> Lines:
+    found: Lines = {}
+    for function in functions:
+        try:
+            lines, first = inspect.getsourcelines(function)
+        except (OSError, TypeError):  # a prompt keeps none
+            continue
+        found.setdefault(function.__code__.co_filename, {}).update(enumerate(lines, max(1, first)))
+    return found
+
+
+def _make(
+    name: str,
+    arguments: tuple[Any, ...],
+    bodies: Mapping[str, Callable[..., None]],
+    launch_options: Mapping[str, Any],
+    sources: Lines,
+) -> Kernel:
+    known = _received.get(name)
+    if isinstance(known, Kernel):
+        return known
+    for file, lines in sources.items():
+        _enter(file, lines)
+    kernel = Kernel(*arguments)
+    kernel._bodies.update(bodies)
+    kernel._launch_options.update(launch_options)
+    _names[kernel] = name
+    enter(_received, name, kernel, MOST)
+    return kernel
+
+
+def _make_fused(name: str, function: Callable[..., Any], dtype: Any) -> Fused:
+    known = _received.get(name)
+    if isinstance(known, Fused):
+        return known
+    fused = Fused(function, dtype)
+    _names[fused] = name
+    enter(_received, name, fused, MOST)
+    return fused
+
+
+def _enter(file: str, lines: Mapping[int, str]) -> None:
+    """Have the interpreter know lines of a file that is not here."""
+    known = linecache.getlines(file)
+    if all(number <= len(known) and known[number - 1] == line for number, line in lines.items()):
+        return
+    text = known + ["\n"] * (max(lines) - len(known))
+    for number, line in lines.items():
+        text[number - 1] = line
+    linecache.cache[file] = (sum(map(len, text)), None, text, file)
+
+
+cloudpickle.CloudPickler.dispatch_table[Kernel] = _reduce
+cloudpickle.CloudPickler.dispatch_table[Fused] = _reduce_fused
