@@ -23,7 +23,8 @@ async def main():
         y = aiodev.ones(8, dtype=np.float32)
         out = aiodev.empty_like(x)
         saxpy[8](2.0, x, y, out)  # submitting is a plain call; it returns at once
-        print(await out.numpy())  # waiting is an await; other tasks run meanwhile
+        error = abs(2.0 * x + y - out).max()  # so are operators and the library's functions
+        print(await out.numpy(), await error.item())  # waiting is an await; other tasks run meanwhile
 
 
 asyncio.run(main())

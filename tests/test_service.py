@@ -7,11 +7,9 @@ import importlib.util
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from urllib.parse import urlsplit
 import httpx
 import numpy as np
 import pytest
+from served import browser, end, interrupt, metric, start, wait_until_healthy
 from sklearn.datasets import load_digits
 
 SERVICE = Path(__file__).resolve().parents[1] / "examples" / "service"
@@ -49,42 +48,13 @@ def environment(classifier: Any, tmp_path_factory: pytest.TempPathFactory) -> di
     return os.environ | {"DIGITS_MODEL": str(path)}
 
 
-def start(environment: dict[str, str], **options: Any) -> tuple[subprocess.Popen[str], str]:
-    """A service and its address."""
-    command = [sys.executable, str(SERVICE)]
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, **options)
-    assert process.stdout is not None
-    return process, process.stdout.readline().strip()
-
-
-def end(process: subprocess.Popen[str]) -> int:
-    """Its status, after it was asked to end."""
-    process.send_signal(signal.SIGTERM)
-    try:
-        return process.wait(30)
-    finally:
-        process.kill()
-        process.stdout.close()
-
-
 @pytest.fixture(scope="module")
 def url(environment: dict[str, str]) -> Iterator[str]:
     """A running service."""
-    process, address = start(environment)
+    process, address = start(SERVICE, env=environment)
     wait_until_healthy(address)
     yield address
     assert end(process) in (0, -signal.SIGTERM)
-
-
-def wait_until_healthy(address: str) -> None:
-    """The socket listens from the start; the answer comes when the kernels are there."""
-    assert httpx.get(f"{address}/health", timeout=60).json()["status"] == "ok"
-
-
-def metric(url: str, name: str) -> float:
-    """A value that Prometheus would see."""
-    (value,) = re.findall(rf"^{name} (\S+)$", httpx.get(f"{url}/metrics").text, re.MULTILINE)
-    return float(value)
 
 
 async def ask_all(url: str, images: np.ndarray) -> np.ndarray:
@@ -134,7 +104,7 @@ def test_clients_that_go_away(url: str) -> None:
 
 async def test_shutdown_answers_what_was_asked(environment: dict[str, str]) -> None:
     """Requests that are in when the signal comes get their answers."""
-    process, address = start(environment)
+    process, address = start(SERVICE, env=environment)
     await asyncio.to_thread(wait_until_healthy, address)
     async with httpx.AsyncClient(base_url=address, timeout=60) as client:
         body = {"pixels": IMAGES[0].tolist(), "timeout_ms": 10_000}
@@ -153,18 +123,14 @@ async def test_shutdown_answers_what_was_asked(environment: dict[str, str]) -> N
 
 def test_ctrl_c_ends_it_without_a_traceback(environment: dict[str, str]) -> None:
     """In good order, and quietly."""
-    process, address = start(environment, stderr=subprocess.PIPE)
+    process, address = start(SERVICE, env=environment, stderr=subprocess.PIPE)
     wait_until_healthy(address)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert (process.returncode, errors) == (0, "")
+    status, _, errors = interrupt(process)
+    assert (status, errors) == (0, "")
 
 
 def test_the_page_draws_and_asks(url: str, tmp_path: Path) -> None:
     """In a browser, a stroke down the middle of the board is a digit, with its latency."""
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if browser is None:
-        pytest.skip("no Chromium here; Debian has it as the package chromium")
     page = httpx.get(url).text
     driver = page.replace(
         "clear();\n</script>",
@@ -174,20 +140,8 @@ def test_the_page_draws_and_asks(url: str, tmp_path: Path) -> None:
     ).replace('fetch("predict"', f'fetch("{url}/predict"')
     assert driver != page
     (tmp_path / "page.html").write_text(driver)
-    command = [
-        browser,
-        "--headless",
-        "--no-sandbox",
-        "--disable-web-security",
-        "--virtual-time-budget=5000",
-        "--dump-dom",
-    ]
-    done = subprocess.run(
-        [*command, f"--user-data-dir={tmp_path / 'profile'}", (tmp_path / "page.html").as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
+    shown = browser(
+        tmp_path / "profile", (tmp_path / "page.html").as_uri(), "--disable-web-security", "--virtual-time-budget=5000"
     )
-    assert re.search(r'id="digit"[^>]*>1<', done.stdout)
-    assert re.search(r"ms of it in the service", done.stdout)
+    assert re.search(r'id="digit"[^>]*>1<', shown)
+    assert re.search(r"ms of it in the service", shown)

@@ -1,24 +1,24 @@
-"""Runs of the demo under the heartbeat: what they computed how fast, and how late the beats were."""
+"""Texts under the heartbeat: how fast they are written, by whom, and how late the beats are."""
 
 from __future__ import annotations
 
 import asyncio
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-import aiodev
 from aiodev import profiler
 from aiodev._demo.heartbeat import Lag
-from aiodev._demo.pipeline import Pipeline, Wait
-from aiodev._demo.scene import Scene
-from aiodev._demo.waits import awaiting
+from aiodev._demo.transformer import FIRST, LENGTH, NumPyText, Weights
 
-__all__ = ["Result", "idle", "measure", "trace"]
+__all__ = ["Result", "Step", "check", "idle", "threaded", "write"]
 
-#: How many tiles of each scene the traced run sends through.
-TRACED_TILES = 12
+#: Gives the token after one at a place.
+Step = Callable[[int, int], Awaitable[int]]
+
+#: How far below the best score, in double precision, that of a token may be which was chosen in single precision.
+TOLERANCE = 1e-3
 
 
 @dataclass(slots=True)
@@ -26,61 +26,56 @@ class Result:
     """One row of the demo's table."""
 
     name: str
-    seconds: list[float] = field(default_factory=list)  #: of each pass
-    pixels: int = 0  #: of one pass
+    rates: list[float] = field(default_factory=list)  #: tokens per second, of each turn
     lag: Lag = field(default_factory=Lag)
+    texts: list[list[int]] = field(default_factory=list)  #: of the last turn
 
     @property
-    def throughput(self) -> float:
-        """Median over the passes, in megapixels per second; 0 when nothing was computed."""
-        return self.pixels / statistics.median(self.seconds) / 1e6 if self.pixels else 0.0
+    def rate(self) -> float:
+        """Median over the turns; 0 when nothing was written."""
+        return statistics.median(self.rates) if self.rates else 0.0
+
+
+def threaded(text: NumPyText) -> Step:
+    """The step of a text by NumPy, in a thread: what one does that the loop goes on meanwhile."""
+
+    async def step(token: int, place: int) -> int:
+        return await asyncio.to_thread(text.step, token, place)
+
+    return step
 
 
 async def idle(seconds: float) -> Result:
     """The heartbeat of a loop that has nothing else to do."""
     result = Result("nothing (idle loop)")
-    began = time.perf_counter()
     async with profiler.loop_lag() as lag:
         await asyncio.sleep(seconds)
-    result.seconds.append(time.perf_counter() - began)
     result.lag.extend(lag)
     return result
 
 
-async def measure(
-    result: Result,
-    scenes: list[Scene],
-    device: aiodev.Device,
-    wait: Wait,
-    advance: Callable[[], object],
-    limit: int | None = None,
-) -> None:
-    """Send all scenes through at once, each by its own task and streams; add the time and the lag to ``result``."""
-    pipelines = [Pipeline(scene, device) for scene in scenes]
-    await aiodev.synchronize(device)
+async def write(result: Result, steps: Sequence[Step], seconds: float) -> None:
+    """Write texts at once, again and again, for about so long; add the rate and the lag to ``result``."""
+    count = 0
+
+    async def one(step: Step) -> list[int]:
+        text = [FIRST]
+        for place in range(LENGTH):
+            text.append(await step(text[-1], place))
+        return text
+
     async with profiler.loop_lag() as lag:
-        began = time.perf_counter()
-        async with asyncio.TaskGroup() as tasks:
-            for pipeline in pipelines:
-                tasks.create_task(pipeline.run(wait, advance, limit))
-        result.seconds.append(time.perf_counter() - began)
-    result.pixels = sum(min(limit or len(scene), len(scene)) * scene.size**2 for scene in scenes)
+        now = began = time.perf_counter()
+        while not count or now < began + seconds:
+            result.texts = await asyncio.gather(*map(one, steps))
+            now = time.perf_counter()
+            count += LENGTH * len(steps)
+    result.rates.append(count / (now - began))
     result.lag.extend(lag)
-    for pipeline in pipelines:
-        await pipeline.aclose()
 
 
-async def trace(scenes: list[Scene], device: aiodev.Device) -> profiler.Profile:
-    """Send a few tiles of each scene through while every operation is noted by the device."""
-    pipelines = [Pipeline(scene, device) for scene in scenes]
-    await aiodev.synchronize(device)
-    async with profiler.profile() as profile:
-        async with asyncio.TaskGroup() as tasks:
-            for pipeline in pipelines:
-                tasks.create_task(pipeline.run(awaiting, int, TRACED_TILES))
-        await aiodev.synchronize(device)
-    for pipeline in pipelines:
-        for stream, use in pipeline.streams.items():
-            profile.names[stream] = f"{pipeline.scene.name}: {use}"
-        await pipeline.aclose()
-    return profile
+def check(weights: Weights, text: Sequence[int]) -> bool:
+    """Whether each token of a text has, in double precision, the best score, or one that is as good in single precision."""
+    reference = NumPyText(weights.astype("float64"))
+    scores = [reference.scores(token, place) for place, token in enumerate(text[:-1])]
+    return all(own[token] >= own.max() - TOLERANCE for own, token in zip(scores, text[1:], strict=True))

@@ -1,112 +1,122 @@
-"""What ``python -m aiodev demo`` does, from reading the data to the table."""
+"""What ``python -m aiodev demo`` does, from making the model to the table."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from anyio import to_thread
-from tqdm import tqdm
+from anyio.lowlevel import checkpoint
 
 import aiodev
-from aiodev._demo.measure import Result, idle, measure, trace
-from aiodev._demo.pictures import draw_scene
-from aiodev._demo.reference import TOLERANCE, Check, Expected
-from aiodev._demo.scene import Scene, load_scenes
-from aiodev._demo.waits import WAYS, awaiting
+from aiodev import profiler
+from aiodev._demo.measure import Result, Step, check, idle, threaded, write
+from aiodev._demo.transformer import FIRST, DeviceText, DeviceWeights, NumPyText, make_weights
 
 __all__ = ["FULL", "QUICK", "Amount", "demo"]
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """How much work the demo makes of its input."""
+    """How much the demo measures."""
 
-    zoom: int  #: enlargement of both fields, each way
-    size: int  #: rows and columns of a tile
-    radius: int  #: of the blur, in cells
-    passes: int  #: how often each way of waiting sends everything through
+    seconds: float  #: of a turn
+    turns: int  #: of each way, one after the other, so that a slow spell of the machine falls on all
 
 
-FULL = Amount(zoom=6, size=256, radius=15, passes=8)
-QUICK = Amount(zoom=1, size=128, radius=5, passes=1)
+FULL = Amount(seconds=0.5, turns=3)
+QUICK = Amount(seconds=0.0, turns=1)
+
+NUMPY, SUBMITTED, CAPTURED = "NumPy in asyncio.to_thread", "aiodev, operation by operation", "aiodev, captured"
+TEXTS = 8
+#: Tokens that are traced, of each text.
+TRACED = 4
 
 
 async def demo(directory: Path, amount: Amount, device: aiodev.DeviceLike = "cpu") -> int:
-    """Run the demo, write its pictures to ``directory``, which exists, and print its table; returns the exit status."""
+    """Run the demo, print its tables and draw a timeline in ``directory``, which exists; returns the exit status."""
     async with aiodev.device(device):
         where = aiodev.current_device()
-        scenes = await to_thread.run_sync(load_scenes, amount.zoom, amount.size, amount.radius)
-        _introduce(scenes, amount, where)
-
+        print(f"aiodev demo on {where} ({aiodev.get_device_name(where)})\n")
+        weights = make_weights()
         began = time.perf_counter()
-        first = Result("first launch, compiling")
-        await measure(first, scenes, where, awaiting, int, 1)
+        async with profiler.loop_lag() as lag:
+            there = DeviceWeights(weights, where)
+            submitted, captured = ([DeviceText(there) for _ in range(TEXTS)] for _ in range(2))
+            await aiodev.synchronize(where)
+            for text in captured:
+                await text.capture()
+                await checkpoint()  # to capture takes milliseconds of Python
+            for text in (*submitted, *captured):
+                await text.step(FIRST, 0)
         print(
-            f"  first tiles, kernels compiled or loaded from the disk cache: {time.perf_counter() - began:.2f} s, "
-            f"worst heartbeat lag meanwhile {first.lag.worst:.1f} ms\n"
+            f"ready after {time.perf_counter() - began:.1f} s, in which kernels were compiled or loaded; the loop was late by "
+            f"{lag.max * 1e3:.1f} ms at most\n\n"
+            f"a token takes {len(captured[0].graph or ())} small operations, and each token is awaited; the loop's lag is that "
+            f"of a 1 ms timer, in ms"
         )
-
-        results = [await idle(0.5 if amount is FULL else 0.1)]
-        expected = [await to_thread.run_sync(Expected, scene) for scene in scenes]
-        checks: list[Check] = []
-        rows = {way.name: Result(way.name) for way in WAYS}
-        total = amount.passes * len(WAYS) * sum(map(len, scenes))
-        with tqdm(total=total, unit="tile", mininterval=0.1, file=sys.stderr) as bar:
-            # The ways take turns, so that a slow spell of the machine falls on all of them.
-            for remaining in reversed(range(amount.passes)):
-                for way in WAYS:
-                    bar.set_description(way.name)
-                    for scene in scenes:
-                        scene.clear()
-                    await measure(rows[way.name], scenes, where, way.wait, bar.update)
-                    if not remaining:
-                        checks += await to_thread.run_sync(_check_all, way.name, expected)
-        results += rows.values()
-        traced = await trace(scenes, where)
-
-    _print_table(results)
-    _print_checks(checks)
-    written = [path for scene in scenes for path in await to_thread.run_sync(draw_scene, scene, directory)]
-    written.append(await to_thread.run_sync(traced.timeline, directory / "timeline.png"))
-    print("\npictures:", *(f"  {path}" for path in written), sep="\n")
-    return 0 if all(check.passed for check in checks) else 1
-
-
-def _check_all(way: str, expected: list[Expected]) -> list[Check]:
-    return [Check(f"{way}, {result.name}", result.error) for results in expected for result in results.check()]
+        ways: dict[str, list[Step]] = {
+            NUMPY: [threaded(NumPyText(weights)) for _ in range(TEXTS)],
+            SUBMITTED: [text.step for text in submitted],
+            CAPTURED: [text.step for text in captured],
+        }
+        cores = os.cpu_count() or 1
+        ok = True
+        _print_table("", [await idle(max(amount.seconds, 0.05))])
+        for title, texts, beside in (
+            ("one text", 1, 0),
+            (f"{TEXTS} texts at once", TEXTS, 0),
+            (f"one text, beside {cores} busy process{'es' if cores > 1 else ''}", 1, cores),
+        ):
+            results = [Result(name) for name in ways]
+            with busy_processes(beside):
+                for _ in range(amount.turns):
+                    for result, steps in zip(results, ways.values(), strict=True):
+                        await write(result, steps[:texts], amount.seconds)
+            _print_table(title, results)
+            ok &= all(check(weights, text) for result in results for text in result.texts[:1])
+        print(f"\ntokens of all, against NumPy in double precision: {'ok' if ok else 'WRONG'}")
+        drawn = (await trace(submitted[0], captured[0])).timeline(directory / "timeline.svg")
+    print(f"timeline of {TRACED} tokens, operation by operation and captured: {drawn}")
+    return 0 if ok else 1
 
 
-def _introduce(scenes: list[Scene], amount: Amount, device: aiodev.Device) -> None:
-    print(f"aiodev demo on {device} ({aiodev.get_device_name(device)})\n")
-    for scene in scenes:
-        rows, columns = scene.height.shape
-        print(
-            f"  {scene.name:11} {columns // amount.zoom} × {rows // amount.zoom} cells, enlarged {amount.zoom} times "
-            f"to {columns} × {rows} for the work to last: {len(scene)} tiles of {amount.size} × {amount.size} "
-            f"with a halo of {scene.halo}"
-        )
-    print(
-        f"\n  each tile: copy in → blur ({len(scenes[0].weights)} × {len(scenes[0].weights)}) → gradient → hillshade "
-        f"→ copy out; {amount.passes} passes each way\n"
-    )
+async def trace(submitted: DeviceText, captured: DeviceText) -> profiler.Profile:
+    """Some tokens, in both ways, while every operation is noted by the device."""
+    async with profiler.profile() as profile:
+        for text in (submitted, captured):
+            for place in range(TRACED):
+                await text.step(FIRST, place)
+        await aiodev.synchronize(submitted.stream.device)
+    profile.names[submitted.stream.stream_id] = SUBMITTED
+    profile.names[captured.stream.stream_id] = CAPTURED
+    return profile
 
 
-def _print_table(results: list[Result]) -> None:
-    heading = f"{'median':>7} {'p99':>7} {'worst':>7}"
-    print(f"\n{'waiting':26} {'Mpixel/s':>9} {'beats':>7}   heartbeat lag in ms: {heading}")
+@contextlib.contextmanager
+def busy_processes(count: int) -> Iterator[None]:
+    """Have so many processes compute until the end of the block."""
+    code = "print(flush=True)\nwhile True: pass"
+    processes = [subprocess.Popen([sys.executable, "-S", "-c", code], stdout=subprocess.PIPE) for _ in range(count)]
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            process.stdout.readline()
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def _print_table(title: str, results: list[Result]) -> None:
+    print(f"\n{title:34} {'tokens/s':>9} {'median':>8} {'p99':>8} {'worst':>8}")
     for result in results:
-        throughput = f"{result.throughput:9.1f}" if result.pixels else f"{'–':>9}"
+        rate = f"{result.rate:9,.0f}" if result.rate else f"{'–':>9}"
         lag = result.lag
-        print(
-            f"{result.name:26} {throughput} {lag.count:7}   {'':20} "
-            f"{lag.percentile(50):7.2f} {lag.percentile(99):7.2f} {lag.worst:7.2f}"
-        )
-
-
-def _print_checks(checks: list[Check]) -> None:
-    print(f"\nagainst NumPy in double precision (largest difference, relative; at most {TOLERANCE:g}):")
-    for result in checks:
-        print(f"  {'ok' if result.passed else 'WRONG':6} {result.name:44} {result.error:.1e}")
+        print(f"  {result.name:32} {rate} {lag.percentile(50):8.2f} {lag.percentile(99):8.2f} {lag.worst:8.2f}", flush=True)
