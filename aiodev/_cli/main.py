@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import importlib.util
-import sys
 from pathlib import Path
 
 from aiodev._cli.info import describe
@@ -13,9 +11,6 @@ from aiodev._cli.top import add_arguments as add_top_arguments, top
 from aiodev._cli.warm_up import add_arguments, warm_up
 
 __all__ = ["main"]
-
-#: Top-level modules that the demo needs beyond aiodev's own requirements: the extra ``demo``.
-DEMO_NEEDS = ("matplotlib", "PIL", "tqdm")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -37,19 +32,15 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("info", help="show backends, devices, versions, executor, threads and settings")
     add_arguments(commands.add_parser("warm-up", help="compile kernels before a program needs them"))
     add_top_arguments(commands.add_parser("top", help="show devices and streams of running processes, live"))
-    demo = commands.add_parser("demo", help="shade a real elevation model and a photograph, tile by tile over streams")
-    demo.add_argument("--output", type=Path, default=Path("demo-output"), metavar="DIRECTORY", help="for the pictures")
+    demo = commands.add_parser("demo", help="tokens of a small transformer, by aiodev and by NumPy in threads")
+    demo.add_argument("--output", type=Path, default=Path("demo-output"), metavar="DIRECTORY", help="for the timeline")
     demo.add_argument("--device", default="cpu", help="where to compute (default: cpu)")
     demo.add_argument("--quick", action="store_true", help="a second of work; its figures say little")
     return parser
 
 
 def _demo(directory: Path, device: str, quick: bool) -> int:
-    missing = [name for name in DEMO_NEEDS if importlib.util.find_spec(name) is None]
-    if missing:
-        print(f"the demo needs {', '.join(missing)}: pip install 'aiodev[demo]'", file=sys.stderr)
-        return 2
-    from aiodev._demo.program import FULL, QUICK, demo  # imports matplotlib, which only this command needs
+    from aiodev._demo.program import FULL, QUICK, demo  # which only this command needs
 
     directory.mkdir(parents=True, exist_ok=True)
     return asyncio.run(demo(directory, QUICK if quick else FULL, device))

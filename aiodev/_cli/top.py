@@ -91,12 +91,12 @@ def show(now: dict[str, Any], before: dict[str, Any] | None, rows: int) -> str:
 
 
 def _by_device(snapshot: dict[str, Any]) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = {}
+    values: dict[str, dict[str, float]] = {}
     for name, _, samples in snapshot["metrics"]:
         for labels, value in samples:
             if "device" in labels:
-                found.setdefault(labels["device"], {})[name] = value
-    return found
+                values.setdefault(labels["device"], {})[name] = value
+    return values
 
 
 def _rate(count: float, seconds: float) -> str:

@@ -256,7 +256,7 @@ def _frames_inside_loop(frame: FrameType | None) -> list[_Frame]:
     """The frames of what a loop runs, outermost first; none if it only waits."""
     frames: list[_Frame] = []
     while frame is not None and frame.f_globals.get("__name__", "") not in _LOOPS:
-        if frame.f_globals.get("__name__") != "selectors":
+        if frame.f_globals.get("__name__") not in _SELECTORS:
             frames.append(_Frame(frame))
         frame = frame.f_back
     frames.reverse()
@@ -265,6 +265,8 @@ def _frames_inside_loop(frame: FrameType | None) -> list[_Frame]:
 
 #: Modules whose frames are the loops' own.
 _LOOPS = {"asyncio.base_events", "asyncio.events", "asyncio.runners", "trio._core._run", "uvloop"}
+#: Modules in which a loop waits for its descriptors.
+_SELECTORS = {"selectors", "trio._core._io_epoll", "trio._core._io_kqueue", "trio._core._io_windows"}
 #: Where code is that is nobody's own.
 _LIBRARIES = "<frozen ", *(
     str(Path(path).resolve()) + "/"

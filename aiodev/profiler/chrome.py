@@ -49,14 +49,14 @@ def trace_events(profile: Recorded) -> Iterator[dict[str, Any]]:
         yield _named("process_name", number, 0, str(device))
     for operation in {each.stream_id: each for each in operations}.values():
         yield _named("thread_name", devices[operation.device], rows[operation.stream_id], name_of(profile, operation))
-    done = {(each.stream_id, each.value): each for each in operations if each.end_ns is not None}
+    done = {(each.stream_id, each.value): each for each in operations if each.end_ns is not None and not each.nested}
     arrows = itertools.count(1)
     for operation in operations:
         place = {"pid": devices[operation.device], "tid": rows[operation.stream_id]}
         task = {"pid": host, "tid": tasks[operation.task or NO_TASK]}
         submitted = _micros(operation.submitted_ns - origin)
         name = title_of(profile, operation)
-        if operation.runs:
+        if operation.runs and not operation.nested:
             yield {"ph": "X", "cat": "submission", "name": name, "ts": submitted, "dur": SUBMISSION, **task}
         if operation.start_ns is None:
             continue
@@ -66,7 +66,7 @@ def trace_events(profile: Recorded) -> Iterator[dict[str, Any]]:
             "ph": "X", "cat": operation.kind, "name": name, "ts": start, "dur": max(0.0, round(end - start, 3)), **place,
             "args": _args(operation),
         }  # fmt: skip
-        if operation.runs:
+        if operation.runs and not operation.nested:
             yield from _arrow("submission", next(arrows), (submitted, task), (start, place))
         before = done.get(operation.after) if operation.after is not None else None
         if before is not None and operation.end_ns is not None:

@@ -165,7 +165,8 @@ def _bars(
 
 def _is_like(before: Operation, operation: Operation, axis: _Axis) -> bool:
     """Whether two operations are alike, and so close that they look like one."""
-    if (before.name, before.kind, before.outcome) != (operation.name, operation.kind, operation.outcome):
+    alike = [(each.name, each.kind, each.outcome, each.nested) for each in (before, operation)]
+    if alike[0] != alike[1]:
         return False
     if before.end_ns is None or operation.start_ns is None or before.start_ns is None:
         return False
@@ -180,7 +181,7 @@ def _bar(profile: Recorded, run: list[Operation], top: float, axis: _Axis, colou
     colour = colours.get(first.name, _WAIT) if _is_work(first) else _WAIT
     if first.outcome in _FAILED:
         colour = _BAD
-    height = ROW - 6 if _is_work(first) else ROW - 16
+    height = ROW - 16 if not _is_work(first) else ROW - 10 if first.nested else ROW - 6
     return Rectangle(left, top + (ROW - height) / 2, max(right - left, 0.75), height, colour, _title(profile, run))
 
 
@@ -200,7 +201,7 @@ def _title(profile: Recorded, run: list[Operation]) -> str:
 
 def _arrows(operations: list[Operation], tops: dict[int, float], axis: _Axis) -> list[Line]:
     """From what was waited for to the end of the wait."""
-    ends = {(each.stream_id, each.value): each.end_ns for each in operations}
+    ends = {(each.stream_id, each.value): each.end_ns for each in operations if not each.nested}
     lines = []
     for operation in operations:
         if operation.after is None or operation.end_ns is None or operation.after[0] not in tops:

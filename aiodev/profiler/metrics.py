@@ -80,15 +80,15 @@ def metrics() -> list[Metric]:
         (('device', 'cpu:0'),)
     """
     memory = {device: pool.totals for device, pool in list(pools.items())}
-    found = [*_of_operations(operation_totals()), *_of_memory(memory)]
+    collected = [*_of_operations(operation_totals()), *_of_memory(memory)]
     for name, value in counters().items():
-        found.append(Metric(f"aiodev_{name}", "counter", _COUNTERS[name], "", (Sample((), value),)))
+        collected.append(Metric(f"aiodev_{name}", "counter", _COUNTERS[name], "", (Sample((), value),)))
     lags, quantiles = recent_lags(), (0.5, 0.99, 1.0)
     places = [min(len(lags) - 1, int(q * len(lags))) for q in quantiles]
     samples = tuple(Sample((("quantile", str(q)),), lags[at] / 1e9) for q, at in zip(quantiles, places, strict=True) if lags)
     description = "How late a timer of the event loop was, in the last ten seconds."
-    found.append(Metric("aiodev_loop_lag_seconds", "gauge", description, "seconds", samples))
-    return found
+    collected.append(Metric("aiodev_loop_lag_seconds", "gauge", description, "seconds", samples))
+    return collected
 
 
 _COUNTERS = {

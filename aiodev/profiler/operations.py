@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from aiodev._core import callsites
@@ -14,13 +14,13 @@ from aiodev._core.backend.kernel_arguments import WORD, parse_arguments
 from aiodev._core.backend.trace_log import (
     BEGUN,
     BUFFER,
+    COMMAND,
     ENDED,
     FATE_SHIFT,
     FATES,
     FIRST,
     GATE,
     KERNEL,
-    NODE_SHIFT,
     OPERATION_MASK,
     QUEUE,
     SECOND,
@@ -32,14 +32,14 @@ from aiodev._core.backend.trace_log import (
     WHAT,
 )
 from aiodev._core.streams import trace
-from aiodev._core.streams.trace import KnownStream, Note, Source, TracedKernel, Window
+from aiodev._core.streams.trace import KnownStream, NodeNote, Note, Source, TracedKernel, Window
 
 __all__ = ["Operation", "by_stream", "read_operations"]
 
-_KINDS = {KERNEL: "kernel", WAIT: "wait", GATE: "gate", STAMP: "stamp", BUFFER: "graph"}
+_KINDS = {KERNEL: "kernel", WAIT: "wait", GATE: "gate", STAMP: "stamp", BUFFER: "graph", COMMAND: "kernel"}
 _FATES = dict(zip(FATES, ("done", "failed", "skipped", "withdrawn"), strict=True))
 _describe = functools.lru_cache(4096)(callsites.describe_site)
-_FATE_MASK = (1 << NODE_SHIFT - FATE_SHIFT) - 1
+_FATE_MASK = len(FATES) - 1
 
 
 class Operation(NamedTuple):
@@ -49,7 +49,9 @@ class Operation(NamedTuple):
 
     ``kind`` is ``kernel``, ``copy`` or ``fill``; ``wait``, for another stream; ``call``, of a Python function; ``future``, a
     wait for the host; ``compilation`` and ``memory``, waits for a kernel's code and for memory that others still use; ``gate``,
-    held by anything else; ``stamp``, the time of an event; and ``graph``, a graph's replay, or a part of one.
+    held by anything else; ``stamp``, the time of an event; and ``graph``, a graph's replay, or a part of one. The nodes of that
+    follow it, each as often as it has run; they have the number of the replay's operation, and lie within its time. Those that
+    ran after the profile had ended are not there.
 
     Example:
         >>> from aiodev.profiler import Operation
@@ -74,6 +76,7 @@ class Operation(NamedTuple):
     site: str | None = None  #: file and line that submitted it
     after: tuple[int, int] | None = None  #: the stream that a wait is for, and the operation there
     node: int | None = None  #: number of the node of a graph, where a replay has submitted it
+    nested: bool = False  #: a node that lies within an operation of kind ``graph``, whose number it has
 
     @property
     def duration_ns(self) -> int | None:
@@ -100,6 +103,7 @@ def read_operations(window: Window) -> list[Operation]:
     streams = dict(recorder.streams)
     notes = {(note.stream_id, note.value): note for note in map(Note._make, window.notes())}
     operations: list[Operation] = []
+    replays: dict[tuple[int, int], Operation] = {}
     for source, slots in window.slots():
         for place in range(0, len(slots), SLOT_WORDS):
             slot = slots[place : place + SLOT_WORDS].tolist()
@@ -109,7 +113,15 @@ def read_operations(window: Window) -> list[Operation]:
             if stream_id not in streams:
                 continue
             key = stream_id, slot[VALUE]
-            operations.append(_of_slot(slot, source, stream_id, streams[stream_id], notes.pop(key, None)))
+            if slot[WHAT] & OPERATION_MASK == COMMAND:
+                replay = replays.get(key)
+                if replay is not None:  # else that was submitted before the profile began
+                    operations.append(_of_command(slot, replay, recorder.nodes.get(slot[FIRST])))
+                continue
+            operation = _of_slot(slot, source, stream_id, streams[stream_id], notes.pop(key, None), recorder.nodes)
+            if operation.kind == "graph":
+                replays[key] = operation
+            operations.append(operation)
     all_noted = not window.dropped()
     operations += [
         _of_note(note, streams[note.stream_id])
@@ -128,9 +140,11 @@ def _in_order(operations: list[Operation]) -> list[Operation]:
     for group in by_stream(operations).values():
         group.sort(key=lambda operation: operation.value)
         latest = group[-1].submitted_ns
-        for operation in reversed(group):
+        for place, operation in reversed(list(enumerate(group))):
             latest = min(latest, operation.submitted_ns)
-            ordered.append(operation if latest == operation.submitted_ns else operation._replace(submitted_ns=latest))
+            if latest != operation.submitted_ns:
+                group[place] = operation._replace(submitted_ns=latest)
+        ordered += group
     ordered.sort(key=lambda operation: (operation.submitted_ns, operation.stream_id, operation.value))
     return ordered
 
@@ -150,7 +164,22 @@ def _of_note(note: Note, known: KnownStream) -> Operation:
     )  # fmt: skip
 
 
-def _of_slot(slot: list[int], source: Source, stream_id: int, known: KnownStream, note: Note | None) -> Operation:
+def _of_command(slot: list[int], replay: Operation, node: NodeNote | None) -> Operation:
+    """A node, as it ran in a replay."""
+    begun, ended = slot[BEGUN], slot[ENDED]
+    outcome = _FATES[slot[WHAT] >> FATE_SHIFT & _FATE_MASK] if ended else "pending"
+    common = replay._replace(outcome=outcome, start_ns=begun or None, end_ns=ended or None, nested=True)
+    if node is None:  # there was no room for it
+        return common._replace(name="kernel", kind="kernel")
+    note = Note(replay.stream_id, replay.value, replay.submitted_ns, node.kind, node.what, node.payload, node.site, replay.task)
+    name, shape, nbytes, _ = _about(note)
+    site = _describe(node.site)
+    return common._replace(name=name, kind=node.kind, shape=shape, nbytes=nbytes, site=site, node=node.number)
+
+
+def _of_slot(
+    slot: list[int], source: Source, stream_id: int, known: KnownStream, note: Note | None, nodes: Mapping[int, NodeNote]
+) -> Operation:
     what, begun, ended, submitted = slot[WHAT], slot[BEGUN], slot[ENDED], slot[SUBMITTED]
     operation = what & OPERATION_MASK
     outcome = _FATES[what >> FATE_SHIFT & _FATE_MASK] if ended else "pending"
@@ -158,9 +187,11 @@ def _of_slot(slot: list[int], source: Source, stream_id: int, known: KnownStream
         outcome = "failed" if begun else "skipped"
         begun = ended = begun or submitted
     kind, name, shape, nbytes, after = _KINDS[operation], _KINDS[operation], None, None, None
-    task = site = None
+    task = site = number = None
     if note is not None:
-        kind, task, site = note.kind, note.task, _describe(note.site)
+        node = nodes.get(note.site)
+        kind, task, site = note.kind, note.task, _describe(note.site if node is None else node.site)
+        number = None if node is None else node.number
         submitted = min(submitted, note.submitted) if note.submitted else submitted
         name, shape, nbytes, after = _about(note)
     elif operation == KERNEL:
@@ -168,10 +199,9 @@ def _of_slot(slot: list[int], source: Source, stream_id: int, known: KnownStream
     elif operation == WAIT:
         after = source.stream_of(slot[FIRST], submitted), slot[SECOND]
         name = f"stream {after[0]}"
-    node = what >> NODE_SHIFT
     return Operation(
         name, kind, stream_id, known.device, slot[VALUE], outcome, submitted, begun or None, ended or None,
-        shape, nbytes, task, site, after, node - 1 if node else None,
+        shape, nbytes, task, site, after, number,
     )  # fmt: skip
 
 
@@ -209,7 +239,7 @@ def _arrays_of(kernel: TracedKernel) -> tuple[tuple[int, int, int], ...]:
 
 def by_stream(operations: Iterable[Operation]) -> dict[int, list[Operation]]:
     """Operations of each stream, in the order in which streams were first submitted to."""
-    found: dict[int, list[Any]] = {}
+    streams: dict[int, list[Any]] = {}
     for operation in operations:
-        found.setdefault(operation.stream_id, []).append(operation)
-    return found
+        streams.setdefault(operation.stream_id, []).append(operation)
+    return streams

@@ -28,9 +28,10 @@ def table_of(profile: Recorded, rows: int) -> str:
     lines.append("")
     for group in by_stream(operations).values():
         began, ended = profile.began_ns, max([profile.ended_ns, *(each.end_ns or 0 for each in group)])
-        busy = busy_ns(each for each in group if each.runs)
+        busy = busy_ns(each for each in group if each.runs and not each.nested)
         part = busy / max(1, ended - began)
-        lines.append(f"{name_of(profile, group[0])}: {len(group):,} operations, busy {part:.1%} of the time")
+        count = sum(not each.nested for each in group)
+        lines.append(f"{name_of(profile, group[0])}: {count:,} operations, busy {part:.1%} of the time")
     lag = profile.lag
     lines.append(
         f"loop lag: median {_time(1e9 * lag.percentile(50))}, 99 % {_time(1e9 * lag.percentile(99))}, "

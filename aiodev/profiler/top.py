@@ -234,10 +234,10 @@ def read_snapshot(process: int) -> dict[str, Any]:
         while len(received) < MOST_BYTES and (part := client.recv(1 << 16)):
             received += part
     try:
-        found: dict[str, Any] = json.loads(received)
+        snapshot: dict[str, Any] = json.loads(received)
     except ValueError:
         raise ProcessLookupError(f"process {process} went away") from None
-    return found
+    return snapshot
 
 
 def _is_ours(connection: socket.socket) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import sys
+import threading
 import time
 from types import SimpleNamespace
 
@@ -10,7 +12,7 @@ import anyio
 import pytest
 
 from aiodev import profiler
-from aiodev.profiler import lag as lag_module
+from aiodev.profiler import blocking, lag as lag_module
 
 pytestmark = pytest.mark.anyio
 
@@ -25,9 +27,12 @@ def hold(seconds: float) -> None:
 async def test_lag_of_a_loop_that_is_held() -> None:
     """A beat that comes late is late by as long as the loop was held."""
     async with profiler.loop_lag() as lag:
-        await anyio.sleep(0.005)
+        while not lag.beats:
+            await anyio.lowlevel.checkpoint()
+        count = len(lag)
         hold(0.05)
-        await anyio.sleep(0.005)
+        while len(lag) == count:
+            await anyio.lowlevel.checkpoint()
     assert lag.max >= 0.045
     assert 0 <= lag.percentile(0) <= lag.percentile(50) <= lag.percentile(100) == lag.max
     assert 0 < lag.mean < lag.max
@@ -77,17 +82,27 @@ def test_times_that_make_no_sense(call, value) -> None:
         call(value)
 
 
+def sleep_until_seen(detector: profiler.BlockingDetector) -> None:
+    """Hold the loop until its stack was taken."""
+    while detector._seen is None:
+        time.sleep(0.001)
+
+
+def compute_until_seen(detector: profiler.BlockingDetector) -> None:
+    """Hold the loop, and the GIL, until its stack was taken."""
+    while detector._seen is None:
+        pass
+
+
 async def test_blocking_call_is_named() -> None:
     """The line of the program that held the loop is named, with its stack from the task on, and for how long."""
     async with profiler.detect_blocking(0.02, lambda blocked: None) as detector:
-        await anyio.sleep(0.01)
-        time.sleep(0.15)  # noqa: ASYNC251
-        await anyio.sleep(0.01)
-    blocked = max(detector.calls, key=lambda blocked: blocked.duration)
-    assert blocked.call.startswith("test_blocking_call_is_named (")
-    assert "time.sleep(0.15)" in blocked.call
-    assert blocked.duration >= 0.14
-    assert [frame.name for frame in blocked.stack][-1] == "test_blocking_call_is_named"
+        sleep_until_seen(detector)
+    blocked = detector.calls[-1]
+    assert blocked.call.startswith("sleep_until_seen (")
+    assert "time.sleep(0.001)" in blocked.call or "while detector._seen is None" in blocked.call
+    assert blocked.duration >= 0.02
+    assert [frame.name for frame in blocked.stack][-2:] == ["test_blocking_call_is_named", "sleep_until_seen"]
     assert all(frame.name not in ("run_forever", "_run_once", "unrolled_run") for frame in blocked.stack)
     assert "held the event loop for" in str(blocked)
 
@@ -95,20 +110,18 @@ async def test_blocking_call_is_named() -> None:
 async def test_python_code_that_computes_is_named() -> None:
     """A loop in Python holds the event loop like any call, and its innermost line is named."""
     async with profiler.detect_blocking(0.02, lambda blocked: None) as detector:
-        await anyio.sleep(0.01)
-        hold(0.15)
-    blocked = max(detector.calls, key=lambda blocked: blocked.duration)
-    assert blocked.call.startswith("hold (")
+        compute_until_seen(detector)
+    assert detector.calls[-1].call.startswith("compute_until_seen (")
 
 
 async def test_library_that_blocks_is_named_by_its_caller() -> None:
     """Where an installed package, the standard library or aiodev holds the loop, the program's line that called it is named."""
-    import threading
-
     async with profiler.detect_blocking(0.02, lambda blocked: None) as detector:
-        await anyio.sleep(0.01)
-        threading.Event().wait(0.15)
-    blocked = max(detector.calls, key=lambda blocked: blocked.duration)
+        seen, waits = threading.Event(), threading.Event()
+        threading.Thread(target=lambda: (waits.wait(30), sleep_until_seen(detector), seen.set())).start()
+        waits.set()
+        seen.wait(30)
+    blocked = detector.calls[-1]
     assert blocked.call.startswith("test_library_that_blocks_is_named_by_its_caller (")
     assert blocked.stack[-1].name == "Condition.wait"
 
@@ -116,28 +129,34 @@ async def test_library_that_blocks_is_named_by_its_caller() -> None:
 async def test_blocking_is_logged(caplog) -> None:
     """Without a function to report to, each is a warning, with the stack."""
     with caplog.at_level(logging.WARNING, logger="aiodev"):
-        async with profiler.detect_blocking(0.02):
-            await anyio.sleep(0.01)
-            time.sleep(0.15)  # noqa: ASYNC251
-    assert "time.sleep(0.15)" in caplog.text
+        async with profiler.detect_blocking(0.02) as detector:
+            sleep_until_seen(detector)
+    assert "in sleep_until_seen" in caplog.text
 
 
 async def test_report_that_fails(caplog) -> None:
     """A function that fails is logged, and later calls are reported all the same."""
     async with profiler.detect_blocking(0.02, lambda blocked: 1 / 0) as detector:
         for _ in range(2):
-            await anyio.sleep(0.01)
-            time.sleep(0.1)  # noqa: ASYNC251
-            await anyio.sleep(0.01)
+            sleep_until_seen(detector)
+            while detector._seen is not None:
+                await anyio.lowlevel.checkpoint()
     assert len(detector.calls) >= 2
     assert "ZeroDivisionError" in caplog.text
 
 
-async def test_loop_that_is_free_is_not_reported() -> None:
-    """Awaiting for longer than the threshold holds nothing."""
-    async with profiler.detect_blocking(0.25, lambda blocked: None) as detector:
-        await anyio.sleep(0.3)
-    assert list(detector.calls) == []
+async def test_loop_that_waits_holds_nothing() -> None:
+    """However long its thread has had no core: what it does in its selector is no call of the program."""
+    loops_thread = threading.get_ident()
+
+    def looks_idle() -> bool:
+        until = time.monotonic() + 30
+        while time.monotonic() < until:
+            if not blocking._frames_inside_loop(sys._current_frames()[loops_thread]):
+                return True
+        return False
+
+    assert await anyio.to_thread.run_sync(looks_idle)
 
 
 async def test_report_that_is_no_function() -> None:
