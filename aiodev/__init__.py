@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
 
 from aiodev import dtypes, memory
@@ -21,6 +22,7 @@ from aiodev._array.creation import (
 )
 from aiodev._array.dtypes import FOREIGN as _FOREIGN, parse_dtype as _parse_dtype
 from aiodev._array.foreign import from_dlpack
+from aiodev._core.at_fork import in_child
 from aiodev._core.backend import fork as _fork
 from aiodev._core.backend.device import Device
 from aiodev._core.backend.device_info import (
@@ -70,19 +72,18 @@ from aiodev._generator.defaults import (
     set_rng_state,
 )
 from aiodev._generator.generator import Generator
-from aiodev._graph.capture import capture
-from aiodev._graph.graph import Graph
-from aiodev._graph.graphed import Graphed, make_graphed
-from aiodev._kernel.bound import BoundLaunch
 from aiodev._kernel.dispatch import conversion as _conversion, strided as _strided  # noqa: F401  (tell the array layer how to)
 from aiodev._kernel.dispatch.call import Call, Number
-from aiodev._kernel.kernel import Kernel, kernel
+from aiodev._kernel.kernel import BoundLaunch, Kernel, kernel
 from aiodev._kernel.operation import Operation, operation
 
 if _TYPE_CHECKING:
     import numpy as _numpy
 
     from aiodev._core.streams.capacity import StreamFullError
+    from aiodev._graph.capture import capture
+    from aiodev._graph.graph import Graph
+    from aiodev._graph.graphed import Graphed, make_graphed
 
     bfloat16: _numpy.dtype[_Any]
 
@@ -141,6 +142,7 @@ __all__ = [
     "get_device_properties",
     "get_rng_state",
     "get_sync_debug_mode",
+    "in_child",
     "init",
     "init_blocking",
     "is_available",
@@ -167,12 +169,26 @@ __all__ = [
 ]
 __all__ += [*_errors, "StreamFullError"]
 
-# Where a public name is defined is nobody's business: repr, pickle and the docs say `aiodev.Stream`.
+#: What not every program uses, with the modules that are imported when it is first asked for.
+_ON_FIRST_USE = {
+    "Graph": "aiodev._graph.graph",
+    "Graphed": "aiodev._graph.graphed",
+    "StreamFullError": "aiodev._core.streams.capacity",  # an asyncio.QueueFull, and importing asyncio takes its time
+    "capture": "aiodev._graph.capture",
+    "make_graphed": "aiodev._graph.graphed",
+}
+
+
+def _own(value: _Any) -> _Any:
+    """Where a public name is defined is nobody's business: repr, pickle and the docs say ``aiodev.Stream``."""
+    if getattr(value, "__module__", "").startswith("aiodev._"):
+        value.__module__ = "aiodev"
+    return value
+
+
 for _name in __all__:
-    _value = globals().get(_name)
-    if getattr(_value, "__module__", "").startswith("aiodev._"):
-        _value.__module__ = "aiodev"
-del _name, _value
+    _own(globals().get(_name))
+del _name
 _fork.install()
 if _settings.top:
     from aiodev.profiler.top import serve_on_start as _serve_on_start  # of no use to others, and it loads sockets
@@ -187,11 +203,8 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> object:
-    if name == "StreamFullError":  # made on first use: it is an asyncio.QueueFull, and importing asyncio takes its time
-        from aiodev._core.streams.capacity import StreamFullError
-
-        globals()[name] = StreamFullError
-        return StreamFullError
+    if name in _ON_FIRST_USE:
+        return globals().setdefault(name, _own(getattr(_import_module(_ON_FIRST_USE[name]), name)))
     if name in _FOREIGN:  # ml_dtypes defines it, which need not be there, and takes its time
         return globals().setdefault(name, _parse_dtype(name))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

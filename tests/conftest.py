@@ -154,6 +154,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """The one way to run everything."""
     help = "run every combination of parameters, all of hypothesis' examples, and what is marked exhaustive"
     parser.addoption("--exhaustive", action="store_true", help=help)
+    share = "with --exhaustive: of the tests that do not run by default, the K-th of N parts"
+    parser.addoption("--share", default=(1, 1), metavar="K/N", type=selection.share_of, help=share)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -174,8 +176,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     config.stash[selection.COLLECTED] = list(items)
     yield
-    if not selection.exhaustive and not any("::" in argument for argument in config.args):
+    share = config.getoption("share") if selection.exhaustive else (1, 0)
+    if share != (1, 1) and not any("::" in argument for argument in config.args):
         chosen = selection.covering(items)
+        if selection.exhaustive:
+            chosen.update(item for item in items if selection.in_share(item.nodeid, share))
         left_out = [item for item in items if item not in chosen]
         items[:] = [item for item in items if item in chosen]
         config.hook.pytest_deselected(items=left_out)
@@ -210,7 +215,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     session.items.sort(key=compiles)
     # The same path as here, on which ``-m`` alone would put the tree first: kernels of other files are others to the cache.
     command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", seed, *map(str, COMPILING)]
-    command += ["--exhaustive"] if selection.exhaustive else []
+    if selection.exhaustive:
+        command += ["--exhaustive", "--share={}/{}".format(*session.config.getoption("share"))]
     command.append(f"--ignore={COMPILING[0] / 'test_random_quality.py'}")  # computes for long, with kernels of other tests
     environment = {**os.environ, AHEAD: str(os.getpid()), "PYTHONPATH": os.pathsep.join(sys.path)}
     _ahead.append(

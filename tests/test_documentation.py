@@ -32,9 +32,15 @@ MODULES = (
     "aiodev.profiler",
     "aiodev.testing",
 )
+if importlib.util.find_spec("distributed") is not None:  # an extra
+    MODULES += ("aiodev.dask",)
 
-#: What modules of ``aiodev.interop`` need.
-FOREIGN = {"aiodev.interop.opentelemetry": "opentelemetry", "aiodev.interop.prometheus": "prometheus_client"}
+#: What modules need that are for other libraries.
+FOREIGN = {
+    "aiodev.interop.opentelemetry": "opentelemetry",
+    "aiodev.interop.prometheus": "prometheus_client",
+    "aiodev.interop.safetensors": "safetensors",
+}
 
 DIRECTIVE = re.compile(r"^\.\. (?:py:)?(currentmodule|automodule|auto\w+|function|data|class|elementwise)::\s*(.+?)\s*$")
 

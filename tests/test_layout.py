@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import graphlib
+import functools
 import re
 import subprocess
 import sys
@@ -48,32 +48,22 @@ def unit(module: str) -> str:
     return rest.split(".")[0] if rest else "aiodev"
 
 
-def imports(module: str, *, at_run_time: bool = False) -> Iterator[tuple[int, str]]:
-    """(line, imported module of aiodev); with ``at_run_time`` only what importing the module itself imports."""
-    for line, node in _import_nodes(ast.parse(MODULES[module].read_text()), at_run_time):
+@functools.cache
+def imports(module: str) -> list[tuple[int, str]]:
+    """(line, imported module of aiodev), for type checkers and in functions, too."""
+    return list(_find_imports(module))
+
+
+def _find_imports(module: str) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(ast.parse(MODULES[module].read_text())):
         if isinstance(node, ast.Import):
-            yield from ((line, alias.name) for alias in node.names if alias.name.split(".")[0] == "aiodev")
-        elif node.level:
-            raise AssertionError(f"{module}:{line}: a relative import; write the full name")
-        elif node.module and node.module.split(".")[0] == "aiodev":
-            for alias in node.names:
-                submodule = f"{node.module}.{alias.name}"
-                yield line, submodule if submodule in MODULES else node.module
-
-
-def _import_nodes(tree: ast.AST, at_run_time: bool) -> Iterator[tuple[int, ast.Import | ast.ImportFrom]]:
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield node.lineno, node
-        elif not (at_run_time and _runs_later(node)):
-            yield from _import_nodes(node, at_run_time)
-
-
-def _runs_later(node: ast.AST) -> bool:
-    """Whether importing the module does not run this."""
-    if isinstance(node, ast.If):
-        return "TYPE_CHECKING" in ast.dump(node.test)
-    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            yield from ((node.lineno, alias.name) for alias in node.names if alias.name.split(".")[0] == "aiodev")
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{module}:{node.lineno}: a relative import; write the full name"
+            if node.module and node.module.split(".")[0] == "aiodev":
+                for alias in node.names:
+                    submodule = f"{node.module}.{alias.name}"
+                    yield node.lineno, submodule if submodule in MODULES else node.module
 
 
 def run_python(code: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
@@ -106,18 +96,6 @@ def test_kernels_and_demo_see_only_public_names(module: str) -> None:
         assert unit(target) == unit(module) or not private, f"{module}:{line} imports {target}, which is private"
 
 
-def test_imports_form_no_cycle() -> None:
-    """Modules can be imported in some order without a half-initialised one in it."""
-    graph = {
-        module: {target for _, target in imports(module, at_run_time=True) if target != module}
-        for module in MODULES
-        if module != "aiodev"  # a package is initialised before its parts, whatever they import
-    }
-    for targets in graph.values():
-        targets.discard("aiodev")
-    graphlib.TopologicalSorter(graph).prepare()
-
-
 #: Who may compare names of devices: the registry says what is built in, and programs and tests say where they run.
 NAMED = {"aiodev._core.backend.registry", "aiodev._core.backend.device"}
 
@@ -132,15 +110,6 @@ def test_capabilities_are_asked_for_and_not_names(module: str) -> None:
         sides = [node.left, *node.comparators] if isinstance(node, ast.Compare) else tables
         names = [side.value for side in sides if isinstance(side, ast.Constant) and side.value in ("cpu", "cuda")]
         assert not names, f"{module}:{node.lineno} looks at the name {names[0]!r}; ask aiodev.capabilities"
-
-
-#: Modules that cannot be read one after the other, since each names types of the others. This list only becomes shorter.
-CIRCLES = {
-    ("aiodev._backends.cpu.portable.operations", "aiodev._backends.cpu.portable.worker"),
-    ("aiodev._core.streams.event", "aiodev._core.streams.stream"),
-    ("aiodev._kernel.bound", "aiodev._kernel.kernel"),
-    ("aiodev._memory.block", "aiodev._memory.extents"),
-}
 
 
 def circles() -> set[tuple[str, ...]]:
@@ -161,9 +130,9 @@ def circles() -> set[tuple[str, ...]]:
     }
 
 
-def test_circles_only_become_fewer() -> None:
-    """A new circle says that a class does too much, or that a protocol is missing; one that is broken leaves the list."""
-    assert circles() == CIRCLES
+def test_modules_form_no_circle() -> None:
+    """Modules can be read one after the other. A circle says that a class does too much, or that a protocol is missing."""
+    assert not circles()
 
 
 def calls_of(module: str, name: str) -> list[int]:
@@ -195,8 +164,8 @@ def test_backends_share_no_constants() -> None:
 
 
 def test_one_module_speaks_to_the_system_of_forks() -> None:
-    """All that a forked child does has one order; the standard kernels, which see only public names, come after it."""
-    found = {module for module in MODULES if unit(module) != "kernels" and calls_of(module, "register_at_fork")}
+    """All that a forked child does has one order; the standard kernels have theirs done by a public name."""
+    found = {module for module in MODULES if calls_of(module, "register_at_fork")}
     assert found == {"aiodev._core.at_fork"}
 
 

@@ -8,7 +8,6 @@ import dataclasses
 import importlib
 import inspect
 import pickle
-import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -167,8 +166,8 @@ LEFT_OUT = {testing.Conformance, testing.Rule, autograd.Function}
 def a_blocking_call() -> profiler.BlockingCall:
     async def main() -> profiler.BlockingCall:
         async with profiler.detect_blocking(0.01, lambda blocked: None) as detector:
-            await asyncio.sleep(0)
-            time.sleep(0.1)  # noqa: ASYNC251
+            while detector._seen is None:
+                pass
         return detector.calls[0]
 
     with ThreadPoolExecutor(1) as thread:  # a loop may be running in this one

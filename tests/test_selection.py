@@ -75,15 +75,30 @@ def test_each_value_is_chosen_for_each_place(places: list[str]) -> None:
 
 
 def test_two_types_stand_for_the_others() -> None:
-    """Where the type is all that differs; beside other parameters each has its turn."""
+    """The first and the last, alone and beside other parameters."""
     types = ["f4", "f8", "i4", "?"]
-    assert [p["dtype"] for p in chosen(("dtype", types))] in (["f4", "f8"], ["f8", "f4"])
+    assert sorted(p["dtype"] for p in chosen(("dtype", types))) == ["?", "f4"]
     found = chosen(("name", list("abcdefgh")), ("dtype", types))
-    assert len(found) == 8 and all(sum(p["dtype"] == dtype for p in found) == 2 for dtype in types)
+    assert sorted(p["dtype"] for p in found) == ["?"] * 4 + ["f4"] * 4
 
 
 def test_what_is_marked_is_left_out() -> None:
     assert selection.covering(items("test", ("name", ["a"]), exhaustive=True)) == set()
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3])
+def test_each_test_is_in_one_share(parts: int) -> None:
+    """And no share has far more than its part."""
+    names = [f"tests/test_one.py::test[{number}]" for number in range(600)]
+    shares = [[name for name in names if selection.in_share(name, (part, parts))] for part in range(1, parts + 1)]
+    assert sorted(name for share in shares for name in share) == sorted(names)
+    assert all(len(share) > 500 / parts for share in shares)
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "3", "a/b", "1/0"])
+def test_what_is_no_share_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        selection.share_of(text)
 
 
 def test_lists_and_examples_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:

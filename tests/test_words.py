@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import inspect
 import re
 from collections.abc import Iterator
@@ -27,6 +28,8 @@ MODULES = (
     "aiodev.profiler",
     "aiodev.testing",
 )
+if importlib.util.find_spec("distributed") is not None:  # an extra
+    MODULES += ("aiodev.dask",)
 #: Of CamelCase, snake_case and CONSTANT_CASE; digits belong to no word.
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 

@@ -17,6 +17,7 @@ import core_loop
 import core_overload
 import core_submit
 import crowded
+import dask_cluster
 import generators
 import graphs
 import kernel_cold
@@ -32,6 +33,8 @@ import library_sizes
 import library_sorting
 import memory
 import services
+import text_generation
+import text_training
 from harness import Figure, Run, print_table, write_json, write_rst
 from picture import draw_group, draw_readme
 
@@ -41,6 +44,7 @@ GROUPS = {
     "crowded": (crowded, services),
     "kernels": (kernel_launch, kernel_small, kernel_compile, kernel_cold),
     "graphs": (graphs,),
+    "generate": (text_generation, text_training),
     "memory": (memory,),
     "library": (library_elementwise, library_reductions, library_linalg, library_sorting),
     "factorizations": (library_factorizations,),
@@ -48,9 +52,11 @@ GROUPS = {
     "shapes": (library_shapes,),
     "random": (generators,),
     "autograd": (autograd_steps,),
+    "dask": (dask_cluster,),
 }
 #: Groups whose figures are times next to the same peers, so that one picture shows all of them.
 DRAWN = {"library", "random"}
+PAUSE = 2.0  # s
 FIGURES = {name: figure for modules in GROUPS.values() for module in modules for name, figure in module.FIGURES.items()}
 
 
@@ -65,6 +71,8 @@ async def measure(names: list[str], run: Run) -> dict[str, Figure]:
     for _ in range(run.passes):
         for name in names:
             passes[name].append(await FIGURES[name](run))
+            # What peers leave behind, such as threads of a BLAS that spin, counts as other processes for a while.
+            await asyncio.sleep(0 if run.smoke else PAUSE)
             print_table(passes[name][-1:], run)
     if run.passes == 1:
         return {name: figures[0] for name, figures in passes.items()}

@@ -8,11 +8,8 @@ both.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import subprocess
-import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,11 +17,12 @@ from typing import Any
 
 import numba
 import numpy as np
+import shading
 from core_submit import nothing
 from harness import Bar, Figure, Run
 
 import aiodev
-from aiodev._demo import kernels as demo
+from aiodev._demo.program import busy_processes
 
 __all__ = ["FIGURES"]
 
@@ -44,7 +42,7 @@ def steps(i, count, out):
 
 compiled_step = numba.njit(nogil=True)(steps.py_func)
 compiled_rows, compiled_columns, compiled_gradient, compiled_shade = (
-    numba.njit(each.py_func) for each in (demo.blur_rows, demo.blur_columns, demo.gradient, demo.hillshade)
+    numba.njit(each.py_func) for each in (shading.blur_rows, shading.blur_columns, shading.gradient, shading.hillshade)
 )
 
 
@@ -61,8 +59,8 @@ def compiled_nothing() -> None:
 
 
 @numba.njit(nogil=True)
-def compiled_demo(image, weights, across, height, gx, gy, slope, shade) -> None:
-    """The demo's four kernels, one after the other."""
+def compiled_shading(image, weights, across, height, gx, gy, slope, shade) -> None:
+    """The four kernels that shade a picture, one after the other."""
     for i in range(across.shape[0]):
         for j in range(across.shape[1]):
             compiled_rows(i, j, image, weights, across)
@@ -142,8 +140,8 @@ class Work:
 
         return Ways(ours, theirs)
 
-    def demo(self) -> Ways:
-        """A step of the demo on a small tile: four kernels, of which the last is awaited."""
+    def shading(self) -> Ways:
+        """A small picture is shaded: four kernels, of which the last is awaited."""
         radius = 4
         weights = np.full(2 * radius + 1, 1 / (2 * radius + 1), np.float32)
         inner, outer = SIDE - 2, SIDE + 2 * radius
@@ -154,12 +152,12 @@ class Work:
         given = aiodev.asarray(weights, device="cpu")
 
         async def ours() -> None:
-            demo.blur_rows[(outer, SIDE), self.stream](image, given, across)
-            demo.blur_columns[(SIDE, SIDE), self.stream](across, given, height)
-            demo.gradient[(inner, inner), self.stream](height, 0.5, 0.5, gx, gy, slope)
-            await demo.hillshade[(inner, inner), self.stream](gx, gy, 0.5, 0.5, 0.7, shade)
+            shading.blur_rows[(outer, SIDE), self.stream](image, given, across)
+            shading.blur_columns[(SIDE, SIDE), self.stream](across, given, height)
+            shading.gradient[(inner, inner), self.stream](height, 0.5, 0.5, gx, gy, slope)
+            await shading.hillshade[(inner, inner), self.stream](gx, gy, 0.5, 0.5, 0.7, shade)
 
-        return Ways(ours, lambda: self._in_thread(compiled_demo, hosts[0], weights, *hosts[1:]))
+        return Ways(ours, lambda: self._in_thread(compiled_shading, hosts[0], weights, *hosts[1:]))
 
     def _count(self, duration: int, size: int) -> int:
         """How many steps each of so many indices takes, that all of them take so many µs."""
@@ -178,24 +176,8 @@ SHAPES: dict[str, tuple[str, Callable[[Work], Ways]]] = {
     "long": ("1 ms shared", lambda work: work.stepping(1000, INDICES)),
     "chain": ("a chain of 50 kernels of 2 µs", Work.chained),
     "streams": ("60 µs on each of ten streams at once", Work.streaming),
-    "demo": ("a step of the demo", Work.demo),
+    "shading": ("shading a small picture", Work.shading),
 }
-
-
-@contextlib.contextmanager
-def busy_processes(count: int) -> Iterator[None]:
-    """Have so many processes compute, until the end of the block."""
-    code = "print(flush=True)\nwhile True: pass"
-    processes = [subprocess.Popen([sys.executable, "-S", "-c", code], stdout=subprocess.PIPE) for _ in range(count)]
-    try:
-        for process in processes:
-            assert process.stdout is not None
-            process.stdout.readline()
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
 
 
 @dataclass

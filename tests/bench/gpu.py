@@ -15,13 +15,14 @@ from pathlib import Path
 
 import gpu_launching
 import gpu_moving
+import gpu_replaying
 import gpu_waiting
 from gpu_peers import DEVICE
 from harness import Figure, Run, print_table, write_json
 
 import aiodev
 
-GROUPS = {"launching": gpu_launching, "waiting": gpu_waiting, "moving": gpu_moving}
+GROUPS = {"launching": gpu_launching, "waiting": gpu_waiting, "moving": gpu_moving, "replaying": gpu_replaying}
 #: Seconds after which a figure counts as hanging: the stacks are printed, and the program ends.
 HANGS = 60
 FIGURES = {name: figure for module in GROUPS.values() for name, figure in module.FIGURES.items()}

@@ -7,9 +7,10 @@
 #
 #   first       versions, a kernel compiled, and one launched; runs always, before everything else
 #   probe       what the driver does, asked of libcuda alone (tests/bench/gpu_probe.py)
-#   correct     the rules of every backend, programs on a device, and waiting in the two other ways to notice what is done
+#   correct     the rules of every backend, programs on a device, graphs, factorisations and transforms, and waiting in the two other
+#               ways to notice what is done
 #   measured    what compiles, and the figures of tests/bench/gpu.py, those of waiting for each way to notice what is done
-#   library     the library's own tests on the GPU, in several processes
+#   library     the library's own tests on the GPU, in several processes; those that EXHAUSTIVE=1 adds take three times as long
 #   sanitized   memcheck and racecheck of compute-sanitizer
 #
 # Without arguments it is `probe correct`. It runs from a checkout and needs no network: Python is $PYTHON (python3), and wheels that lie
@@ -81,8 +82,8 @@ parts=(first)
 [ $# -gt 0 ] || set -- probe correct
 for name in "$@"; do
     case $name in
-    correct) parts+=(rules device callback event) ;;
-    measured) parts+=(compiler launching moving waiting waiting-callback waiting-event) ;;
+    correct) parts+=(rules device graphs factors callback event) ;;
+    measured) parts+=(compiler launching moving replaying waiting waiting-callback waiting-event) ;;
     sanitized) parts+=(memcheck racecheck) ;;
     *) parts+=("$name") ;;
     esac
@@ -161,22 +162,28 @@ tests() { # name, limit in seconds, arguments of pytest…
     end $?
 }
 
-side_by_side() { # name, limit in seconds, files…: each in processes of its own, as many at once as there are cores, since most is compiling
+side_by_side() { # name, limit in seconds, FILE:SHARES…: each in processes of its own, as many at once as there are cores, since most is compiling
     begin "$1" || return 0
-    local file until=$((SECONDS + $2)) status=0 found each=$scratch/$1
+    local file share own shares until=$((SECONDS + $2)) status=0 found each=$scratch/$1 all=()
     mkdir "$each"
-    for file in "${@:3}"; do
-        while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do sleep 0.2; done
-        (
-            attempts "$each/$(basename "$file").said" "$name-$(basename "$file")" $((until - SECONDS)) -p on_gpu "$file"
-            echo $? >"$each/$(basename "$file").status"
-        ) &
+    for file in "${@:3}"; do # the longest first
+        shares=${file##*:} file=${file%:*}
+        for ((share = 0; share < shares; share++)); do
+            while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do sleep 0.2; done
+            own=$(basename "$file").$share
+            all+=("$own")
+            (
+                export ON_GPU_SHARE=$share/$shares
+                attempts "$each/$own.said" "$name-$own" $((until - SECONDS)) -p on_gpu "$file"
+                echo $? >"$each/$own.status"
+            ) &
+        done
     done
     wait
-    for file in "${@:3}"; do
-        printf '── %s\n' "$file" >>"$log"
-        cat "$each/$(basename "$file").said" >>"$log"
-        found=$(cat "$each/$(basename "$file").status")
+    for own in "${all[@]}"; do
+        printf '── %s\n' "$own" >>"$log"
+        cat "$each/$own.said" >>"$log"
+        found=$(cat "$each/$own.status")
         [ "$found" = 0 ] || [ "$status" = 1 ] || status=$found
     done
     grep -ahE '^(── failed:|ERROR) ' "$each"/*.said >>"$log" # again, where it is shown
@@ -192,19 +199,34 @@ part first 150 "${python[@]}" tests/bench/gpu_first.py
 PROBE_JSON=$figures/probe.json part probe 90 "${python[@]}" tests/bench/gpu_probe.py
 tests rules 150 tests/cuda/test_device.py -k test_rule
 tests device 190 tests/cuda/test_device.py -k 'not test_rule'
+# Each graph is replayed as the driver's own: tests name the CPU, which is the GPU here; one looks at that name.
+tests graphs 120 -p on_gpu tests/graph/test_{programs,blocks,capture,graphed,fork,large}.py -k 'cpu and not beside_each_other'
+side_by_side factors 150 tests/kernels/test_factorizations.py:10 tests/kernels/test_fft.py:5
 for way in callback event; do
     AIODEV_CUDA_WAIT=$way tests "$way" 70 tests/cuda/test_device.py -k 'wak or wait or random_programs'
 done
 tests compiler 90 tests/cuda/test_compiler.py
-for group in launching moving waiting; do
+for group in launching moving replaying waiting; do
     part "$group" 90 "${python[@]}" tests/bench/gpu.py "$group" ${SMOKE:+--smoke} --json "$figures/$group.json"
 done
 for way in callback event; do
     AIODEV_CUDA_WAIT=$way part "waiting-$way" 55 "${python[@]}" tests/bench/gpu.py waiting ${SMOKE:+--smoke} --json "$figures/waiting-$way.json"
 done
-AIODEV_TESTS_LIMIT=150 side_by_side library 480 \
-    tests/kernels/test_{axes,bfloat16_library,creation,elementwise,fusion,indexing,joins,norms,normalization,outputs}.py \
-    tests/kernels/test_{products,random,random_choice,reductions,scans,searching,sorting}.py
+everything=("${test[@]}") test=()
+for word in "${everything[@]}"; do
+    [ "$word" = --exhaustive ] && [ -z "${EXHAUSTIVE:-}" ] || test+=("$word")
+done
+AIODEV_TESTS_LIMIT=150 side_by_side library "$deadline" \
+    tests/kernels/test_elementwise.py:8 tests/kernels/test_indexing.py:6 tests/kernels/test_normalization.py:6 \
+    tests/kernels/test_reductions.py:4 tests/kernels/test_outputs.py:4 tests/kernels/test_bfloat16_library.py:3 \
+    tests/kernels/test_random.py:3 tests/kernels/test_scans.py:3 \
+    tests/kernels/test_sorting.py:3 tests/kernels/test_axes.py:2 tests/kernels/test_creation.py:2 \
+    tests/kernels/test_norms.py:2 tests/kernels/test_products.py:2 tests/kernels/test_random_choice.py:2 \
+    tests/kernels/test_searching.py:2 tests/kernels/test_convolution.py:2 tests/kernels/test_attention.py:1 \
+    tests/kernels/test_fusion.py:1 tests/kernels/test_inputs_kept.py:1 tests/kernels/test_joins.py:1 \
+    tests/kernels/test_random_words.py:1 tests/kernels/test_repeating.py:1 tests/kernels/test_repeating_arguments.py:1 \
+    tests/kernels/test_repeating_steps.py:1 tests/kernels/test_tracing.py:1
+test=("${everything[@]}")
 for tool in memcheck racecheck; do
     if [ -z "$sanitizer" ]; then
         part "$tool" 10 bash -c 'echo "compute-sanitizer is not installed"; exit 77'

@@ -37,6 +37,25 @@ L: mov.u64 %r2, %globaltimer;
   ret; }
 \0"""
 
+#: Takes something from a word, and sets a condition to what is left.
+CONDITION = b"""
+.version 6.0
+.target sm_50
+.address_size 64
+.extern .func cudaGraphSetConditional (.param .b64 handle, .param .b32 value);
+.visible .entry count_down(.param .u64 handle, .param .u64 at, .param .u64 less)
+{ .reg .b64 %handle, %at, %less, %left; .reg .b32 %value;
+  .param .b64 first; .param .b32 second;
+  ld.param.u64 %handle, [handle]; ld.param.u64 %at, [at]; ld.param.u64 %less, [less];
+  ld.global.u64 %left, [%at];
+  sub.u64 %left, %left, %less;
+  st.global.u64 [%at], %left;
+  cvt.u32.u64 %value, %left;
+  st.param.b64 [first], %handle; st.param.b32 [second], %value;
+  call.uni cudaGraphSetConditional, (first, second);
+  ret; }
+\0"""
+
 lib = C.CDLL(os.environ.get("PROBE_LIBCUDA", "libcuda.so.1"))
 lookup = lib.cuGetProcAddress_v2
 lookup.argtypes = [C.c_char_p, C.c_void_p, C.c_int, C.c_uint64, C.c_void_p]
@@ -357,10 +376,45 @@ def captures() -> None:
         fact(f"beside a capture: {name}", (status, "then ending the capture", raw("cuStreamEndCapture", s, C.byref(graph))))
 
 
+def conditions() -> None:
+    """Whether a graph may have a loop, whose condition a kernel sets that is compiled from PTX; and what a round takes."""
+    module, driver = C.c_int64(), num("cuDriverGetVersion")
+    status = raw("cuModuleLoadData", C.byref(module), C.c_char_p(CONDITION)) if driver >= 12040 else -1
+    print(f"driver {driver}, compiling the kernel that sets a condition: {status}", flush=True)
+    if status != 0:
+        return
+    count_down = num("cuModuleGetFunction", module.value, C.c_char_p(b"count_down"))
+    s, inside, at = stream(), stream(), pinned + 8 * 300
+    state, graph, handle, nodes, count, node, body = (C.c_int64() for _ in range(7))
+    said = [raw("cuStreamBeginCapture", s, 2), raw("cuStreamGetCaptureInfo", s, C.byref(state), 0, C.byref(graph), 0, 0)]
+    said.append(raw("cuGraphConditionalHandleCreate", C.byref(handle), graph.value, ctx, 0, 1, version=12030))
+    launch(count_down, s, handle.value, at, 0)
+    said.append(raw("cuStreamGetCaptureInfo", s, C.byref(state), 0, 0, C.byref(nodes), C.byref(count)))
+    given = (C.c_int64 * 32)(13, 0, handle.value, 1 | 1 << 32, 0, ctx)
+    said.append(raw("cuGraphAddNode", C.byref(node), graph.value, nodes.value, count.value, given, version=12020))
+    said.append(raw("cuStreamUpdateCaptureDependencies", s, C.byref(node), 1, 1))
+    print(f"statuses until the loop's node is there: {said}", flush=True)
+    first = C.c_int64.from_address(given[4]).value
+    said = [raw("cuStreamBeginCaptureToGraph", inside, first, 0, 0, 0, 2, version=12030)]
+    launch(count_down, inside, handle.value, at, 1)
+    said += [raw("cuStreamEndCapture", inside, C.byref(body)), raw("cuStreamEndCapture", s, C.byref(graph))]
+    executable = C.c_int64()
+    said.append(raw("cuGraphInstantiateWithFlags", C.byref(executable), graph.value, 0))
+    print(f"statuses until it is instantiated: {said}; the body is the node's: {first == body.value}", flush=True)
+    for rounds in (0, 3, 1000):
+        words[300] = rounds
+        t = time.perf_counter()
+        said = [raw("cuGraphLaunch", executable.value, s), raw("cuCtxSynchronize")]
+        took = (time.perf_counter() - t) * 1e6
+        print(f"{rounds} rounds: {said}, {words[300]} left, {took:.0f} us", flush=True)
+
+
 def alone(mode: str) -> None:
     """In a process of its own: what may crash."""
     start()
-    if mode == "destroyed":
+    if mode == "conditions":
+        conditions()
+    elif mode == "destroyed":
         s = stream()
         cu("cuStreamDestroy", s)
         print("cuStreamIsCapturing of a destroyed stream:", raw("cuStreamIsCapturing", s, C.byref(C.c_int())), flush=True)
@@ -412,7 +466,7 @@ def main() -> int:
             failed += 1
             fact(f"FAILED {check.__name__}", f"{type(error).__name__}: {error}")
         print(f"── {check.__name__}: {time.perf_counter() - began:.1f} s", flush=True)
-    for mode in ("destroyed", "lost", "fork", "exit"):
+    for mode in ("conditions", "destroyed", "lost", "fork", "exit"):
         began = time.perf_counter()
         try:
             done = subprocess.run([sys.executable, __file__, mode], capture_output=True, text=True, timeout=40)
@@ -420,7 +474,7 @@ def main() -> int:
             fact(mode, "hangs")
         else:
             took = f"{time.perf_counter() - began:.1f} s"
-            fact(mode, (done.returncode, done.stdout.strip().splitlines()[-3:], done.stderr[-200:], took))
+            fact(mode, (done.returncode, done.stdout.strip().splitlines()[-6:], done.stderr[-200:], took))
     if "PROBE_JSON" in os.environ:
         Path(os.environ["PROBE_JSON"]).write_text(json.dumps(facts))
     return failed

@@ -146,7 +146,7 @@ def versions() -> dict[str, str]:
     found = {"python": platform.python_version(), "aiodev": aiodev.__version__}
     for name in ("numpy", "numba", "anyio"):
         found[name] = metadata.version(name)
-    return found
+    return found | {name: metadata.version(name) for name in ("torch", "onnxruntime", "jax") if name in sys.modules}
 
 
 def settings() -> dict[str, str]:

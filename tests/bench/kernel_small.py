@@ -65,6 +65,21 @@ async def views(run: Run) -> Figure:
     return Figure("views of a small array: x[:, :7], and others", "µs", await run.medians(measured), bars)
 
 
+async def operators(run: Run) -> Figure:
+    """``a * x + y``, next to the two functions that it calls, and to NumPy's own operators."""
+    stream, count = aiodev.Stream("cpu"), run.scale(2_000)
+    host = np.ones(8, np.float32)
+    with stream:
+        x, y = _on_device(host), _on_device(host)
+    cases: dict[str, Case] = {
+        "aiodev": _submitted(stream, lambda: 2.0 * x + y, count),
+        "the functions": _submitted(stream, lambda: kernels.add(kernels.multiply(2.0, x), y), count),
+        "NumPy": lambda: timed(lambda: 2.0 * host + host, count),
+    }
+    bars = [Bar("the functions", at_most=1.5)]
+    return Figure("operators: a * x + y of 8 elements, submitted", "µs", await run.medians(cases), bars)
+
+
 async def calls(run: Run) -> Figure:
     """Functions of the library, of a shape that was seen before: with a result to write to, and with a new one."""
     stream, count = aiodev.Stream("cpu"), run.scale(2_000)
@@ -157,4 +172,6 @@ async def growing(run: Run) -> Figure:
     return Figure("x[:, :t], t growing by one", "µs", await run.medians(cases), bars)
 
 
-FIGURES = {"views": views, "small-calls": calls, "small-copy": copies, "small-read": reads, "growing": growing}
+FIGURES = {
+    "views": views, "operators": operators, "small-calls": calls, "small-copy": copies, "small-read": reads, "growing": growing,
+}  # fmt: skip

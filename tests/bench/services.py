@@ -16,12 +16,13 @@ from typing import Any
 
 import numba
 import numpy as np
-from crowded import busy_processes, compiled_demo
+import shading
+from crowded import compiled_shading
 from harness import Bar, Figure, Run
 
 import aiodev
 from aiodev._core.usable_cores import core_watch
-from aiodev._demo import kernels as demo
+from aiodev._demo.program import busy_processes
 
 __all__ = ["FIGURES"]
 
@@ -64,10 +65,10 @@ class Images:
         async with aiodev.Stream("cpu"):
             across, height = (aiodev.empty((n, SIDE), np.float32) for n in (OUTER, SIDE))
             gx, gy, slope, shade = (aiodev.empty((INNER, INNER), np.float32) for _ in range(4))
-            demo.blur_rows[OUTER, SIDE](aiodev.asarray(image), self.given, across)
-            demo.blur_columns[SIDE, SIDE](across, self.given, height)
-            demo.gradient[INNER, INNER](height, 0.5, 0.5, gx, gy, slope)
-            demo.hillshade[INNER, INNER](gx, gy, 0.5, 0.5, 0.7, shade)
+            shading.blur_rows[OUTER, SIDE](aiodev.asarray(image), self.given, across)
+            shading.blur_columns[SIDE, SIDE](across, self.given, height)
+            shading.gradient[INNER, INNER](height, 0.5, 0.5, gx, gy, slope)
+            shading.hillshade[INNER, INNER](gx, gy, 0.5, 0.5, 0.7, shade)
             shaded = await shade.numpy()
         await asyncio.to_thread(self.encode, shaded)
 
@@ -75,7 +76,7 @@ class Images:
         """All of a request, in a thread."""
         across, height = (np.empty((n, SIDE), np.float32) for n in (OUTER, SIDE))
         gx, gy, slope, shade = (np.empty((INNER, INNER), np.float32) for _ in range(4))
-        compiled_demo(self.decode(), self.weights, across, height, gx, gy, slope, shade)
+        compiled_shading(self.decode(), self.weights, across, height, gx, gy, slope, shade)
         self.encode(shade)
 
 

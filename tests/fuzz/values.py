@@ -306,6 +306,13 @@ class Values:
         real: list[Make] = [lambda: pick([0.5, 1.0, 2, 3.0])]
         small: list[Make] = [lambda: pick([0, 1, 2, 3])]
         right: dict[str, list[Make]] = {
+            "kernel_size": [lambda: pick([1, 2, (1, 2)])],
+            "stride": [lambda: pick([1, 2, (1, 2)])],
+            "padding": [lambda: pick([0, 1, (1, 0)])],
+            "dilation": [lambda: pick([1, (1, 2)])],
+            "groups": [lambda: pick([1, 2])],
+            "is_causal": flag,
+            "count_include_pad": flag,
             "shape": [lambda: pick([(2, 3), 6, (6,), (3, 2), (), (1, 2, 3)])],
             "dtype": [lambda: pick(["float32", "int64", None, np.float32, "bool"])],
             "device": [lambda: pick(["cpu", "cpu:0", aiodev.Device("cpu"), 0, None])],

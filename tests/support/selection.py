@@ -2,22 +2,27 @@
 
 What takes long is compiling: a kernel for each function, type and layout. By default
 
-1. a test that has several parameters runs with each value of each of them, but not with every combination; of a ``dtype`` two
-   values suffice; parameters that say which executor or device it runs on are combined with all other values;
+1. a test that has several parameters runs with each value of each of them, but not with every combination; of a ``dtype`` the
+   first value and the last suffice, beside whatever other parameters; parameters that say which executor or device it runs on
+   are combined with all other values;
 2. a test that is marked ``exhaustive`` does not run;
 3. lists that are given to ``some`` are cut to their first values, and numbers that are given to ``examples`` to a tenth;
    hypothesis draws the same each time.
+
+With ``--exhaustive --share=K/N`` runs, of what does not run by default, the K-th of N parts.
 """
 
 from __future__ import annotations
 
+import functools
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 import pytest
 
-__all__ = ["COLLECTED", "covering", "examples", "some"]
+__all__ = ["COLLECTED", "covering", "examples", "in_share", "share_of", "some"]
 
 Value = TypeVar("Value")
 #: A value of parameters that are given together: (place, their names, what tells it from others).
@@ -31,9 +36,6 @@ exhaustive = True
 
 #: Fewest examples: enough that hypothesis goes beyond the simplest ones.
 FEWEST = 5
-
-#: Of how many types a test needs to run by itself.
-TYPES = 2
 
 #: What a parameter's values are when it says where a test runs.
 PLACES = {"native", "python", "cpu", "sim", "cuda"}
@@ -49,11 +51,30 @@ def examples(count: int) -> int:
     return count if exhaustive else max(FEWEST, count // 10)
 
 
+def share_of(text: str) -> tuple[int, int]:
+    """Which part of how many a share ``"K/N"`` is.
+
+    Raises:
+        ValueError: it is none.
+    """
+    part, _, parts = text.partition("/")
+    found = int(part), int(parts)
+    if not 1 <= found[0] <= found[1]:
+        raise ValueError(f"expected the K-th of N parts, as in 1/3, got {text}")
+    return found
+
+
+def in_share(name: str, share: tuple[int, int]) -> bool:
+    """Whether a test of this id is in a share of those that do not run by default."""
+    part, parts = share
+    return zlib.crc32(name.encode()) % parts == part - 1
+
+
 def covering(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     """Of each test's items, few that together have each value of each parameter, for each place.
 
-    The next one is always that which has the most values that none before it has, and of those the one whose values the fewest
-    have: where two parameters are combined, the items of a diagonal.
+    The next one is always that which has the most values that none before it has; of those one of a type that is needed, if
+    there is one; and of those the one whose values the fewest have: where two parameters are combined, the items of a diagonal.
     """
     tests: dict[tuple[object, str], list[pytest.Item]] = {}
     for item in items:
@@ -62,9 +83,11 @@ def covering(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     chosen: set[pytest.Item] = set()
     for group in tests.values():
         left = {item: _values(item) for item in group}
-        missing, uses = _needed(left.values()), Counter[object]()
+        needed, uses = _needed(left.values()), Counter[object]()
+        spare = {value for values in left.values() for value in values if _is_type(value)} - needed
+        missing = set(needed)
         while missing:
-            best = max(left, key=lambda item: (len(left[item] & missing), -sum(uses[value] for value in left[item])))
+            best = max(left, key=functools.partial(_rank, left, missing, spare, uses))
             values = left.pop(best)
             missing -= values
             uses.update(values)
@@ -73,16 +96,26 @@ def covering(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     return chosen
 
 
+def _rank(
+    left: dict[pytest.Item, frozenset[Given]], missing: set[Given], spare: set[Given], uses: Counter[object], item: pytest.Item
+) -> tuple[int, ...]:
+    """How good it is to choose an item next; the larger, the better."""
+    values = left[item]
+    return len(values & missing), -len(values & spare), -sum(uses[value] for value in values)
+
+
+def _is_type(value: Given) -> bool:
+    return value[1] == ("dtype",)
+
+
 def _needed(items: Iterable[frozenset[Given]]) -> set[Given]:
     """What is to occur: all values, but for types that others stand for."""
-    needed = dict.fromkeys(value for values in items for value in sorted(values, key=lambda value: value[1]))
-    types: Counter[object] = Counter()
-    for value in list(needed):
-        place, names, _ = value
-        types[place] += names == ("dtype",)
-        if names == ("dtype",) and types[place] > TYPES:
-            del needed[value]
-    return set(needed)
+    found = dict.fromkeys(value for values in items for value in sorted(values, key=lambda value: value[1]))
+    types: dict[object, list[Given]] = {}
+    for value in found:
+        if _is_type(value):
+            types.setdefault(value[0], []).append(value)
+    return set(found).difference(*(own[1:-1] for own in types.values()))
 
 
 def _values(item: pytest.Item) -> frozenset[Given]:

@@ -95,7 +95,8 @@ class World:
             if other != q:
                 self.last[q] = backend.executor.wait(queue, self.queues[other], self.last[other])
         else:
-            self.last[q], gate = backend.executor.gate(queue)
+            gate = backend.executor.create_gate()
+            self.last[q] = backend.executor.gate(queue, gate)
             gates.append((gate, chance.random() < 0.15))
 
     def leave(self) -> None:
