@@ -39,11 +39,14 @@ html_static_path = ["static"]
 html_css_files = ["wide.css"]
 html_title = f"aiodev {release}"
 
+#: Programs in folders of their own are not in the gallery, and have files of the same names.
+suppress_warnings = ["sphinx_gallery.duplicate_filename"]
+
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "examples",
     "filename_pattern": r"\.py$",
-    "ignore_pattern": r"/service/",
+    "ignore_pattern": r"/(digits|generate|service)/",
     "within_subsection_order": "gallery_order.ReadingOrder",
     "default_thumb_file": str(Path(__file__).parent / "static" / "thumbnail.png"),  # of examples without a picture
     "show_memory": False,
@@ -55,7 +58,7 @@ sphinx_gallery_conf = {
     "reset_modules": ("matplotlib",),
 }
 
-autodoc_mock_imports = ["opentelemetry", "prometheus_client"]  # of interop, whatever is installed
+autodoc_mock_imports = ["opentelemetry", "prometheus_client", "safetensors"]  # of interop, whatever is installed
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 python_use_unqualified_type_names = True

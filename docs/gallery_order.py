@@ -12,6 +12,7 @@ ORDER = [
     "batching",
     "spectrogram",
     "monte_carlo",
+    "dask_heat",
 ]
 
 
