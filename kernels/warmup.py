@@ -12,7 +12,7 @@ import functools
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import anyio
@@ -23,7 +23,7 @@ import numpy as np
 import aiodev
 from aiodev.dtypes import parse_dtype
 
-__all__ = ["COMMON_DTYPES", "register_sample", "samples", "warm_up"]
+__all__ = ["COMMON_DTYPES", "functions", "register_sample", "samples", "warm_up"]
 
 #: Those that are compiled for when nobody says which.
 COMMON_DTYPES = ("float32", "float64", "int64")
@@ -35,6 +35,8 @@ _LENGTH = 4
 #: or the other function has kernels of its own for.
 _ALONG = ((_LENGTH, _LENGTH), ((1 << 17) + 1,), (1 << 9, 1 << 6), (1 << 10, 1 << 3))
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+#: Those of the library's, besides its own, that have functions.
+_NAMESPACES = ("random", "linalg", "fft")
 _samples: dict[str, list[Sample]] = {}
 
 
@@ -46,7 +48,10 @@ class Progress(Protocol):
 
 
 def register_sample(name: str, sample: Sample) -> None:
-    """Have ``warm_up`` make ``sample(dtype)`` for the function ``name``, in place of what its parameters suggest."""
+    """Have ``warm_up`` make ``sample(dtype)`` for the function ``name``, in place of what its parameters suggest.
+
+    A name has its namespace before it where that is not the library's own, as ``random.normal`` has.
+    """
     _samples.setdefault(name, []).append(sample)
 
 
@@ -77,9 +82,8 @@ _ARGUMENTS: Mapping[str, Callable[[Any], list[Any]]] = {
 }
 
 
-def samples(function: Callable[..., Any]) -> list[Sample]:
+def samples(name: str, function: Callable[..., Any]) -> list[Sample]:
     """The calls that compile what a function of the library launches; none where its parameters do not say."""
-    name = function.__name__
     if name in _samples:
         return _samples[name]
     parameters = inspect.signature(function).parameters
@@ -120,7 +124,8 @@ async def warm_up(
     out. Cancelling it stops the waiting; what was handed to the compiler is compiled.
 
     Args:
-        names: of functions, such as ``["add", "exp"]``; all by default.
+        names: of functions, such as ``["add", "random.normal"]``; all by default, those of ``random``, ``linalg`` and ``fft``
+            too.
         dtypes: of the arrays that programs will use.
         device: where they will run; the current device by default.
         progress: show a bar on standard error; by default where that is a terminal and tqdm is installed.
@@ -133,9 +138,9 @@ async def warm_up(
         >>> import aiodev.kernels
         >>> asyncio.run(aiodev.kernels.warm_up(["add", "sqrt"], dtypes=["float32"]))
     """
-    chosen = _functions(names)
+    chosen = _chosen(names)
     wanted = [parse_dtype(dtype) for dtype in dtypes]
-    calls = [(sample, dtype) for function in chosen for sample in samples(function) for dtype in wanted]
+    calls = [(sample, dtype) for name, function in chosen.items() for sample in samples(name, function) for dtype in wanted]
     with await _bar(progress, len(calls)) as bar:
         where = aiodev.device(device if device is not None else aiodev.current_device())
         async with where, anyio.create_task_group() as group:
@@ -155,17 +160,31 @@ async def _compile(sample: Sample, dtype: Any, bar: Progress | None) -> None:
         bar.update()
 
 
-def _functions(names: Iterable[str] | None) -> list[Callable[..., Any]]:
+def functions() -> dict[str, Callable[..., Any]]:
+    """What can be compiled ahead, by the names that ``warm_up`` takes."""
     library = sys.modules[__package__]
-    public = {name: value for name in library.__all__ if inspect.isfunction(value := getattr(library, name))}
-    public.pop("warm_up", None)
+    found = dict(_public(library, ""))
+    del found["warm_up"]
+    for namespace in _NAMESPACES:
+        found |= {name: one for name, one in _public(getattr(library, namespace), f"{namespace}.") if one not in found.values()}
+    return found
+
+
+def _public(module: Any, before: str) -> Iterator[tuple[str, Callable[..., Any]]]:
+    for name in module.__all__:
+        if inspect.isfunction(value := getattr(module, name)):
+            yield before + name, value
+
+
+def _chosen(names: Iterable[str] | None) -> dict[str, Callable[..., Any]]:
+    known = functions()
     if names is None:
-        return list(public.values())
+        return known
     chosen = list(names)
     for name in chosen:
-        if name not in public:
+        if name not in known:
             raise ValueError(f"warm_up: aiodev.kernels has no function {name!r}")
-    return [public[name] for name in chosen]
+    return {name: known[name] for name in chosen}
 
 
 async def _bar(progress: bool | None, total: int) -> contextlib.AbstractContextManager[Progress | None]:

@@ -24,7 +24,10 @@ from aiodev._kernel.compile.worker import Job
 
 __all__ = ["add_arguments", "warm_up"]
 
-NAMES = "a function of aiodev.kernels, or a module of yours with a function warm_up() that launches its kernels"
+NAMES = (
+    "a function of aiodev.kernels, such as add or random.normal, "
+    "or a module of yours with a function warm_up() that launches its kernels"
+)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -70,13 +73,15 @@ async def warm_up(options: Namespace) -> int:
 def _calls(options: Namespace) -> list[Callable[[], Any]]:
     """The calls to await, one after the other."""
     import aiodev.kernels as library  # imports all its modules
+    from aiodev.kernels import warmup
 
     dtypes = {"dtypes": options.dtype} if options.dtype else {}
-    functions = None if options.all else [name for name in options.names if name in library.__all__]
+    known = {*library.__all__, *warmup.functions()}
+    functions = None if options.all else [name for name in options.names if name in known]
     calls: list[Callable[[], Any]] = []
     if functions is None or functions:
         calls.append(lambda: library.warm_up(functions, **dtypes, device=options.device))
-    modules = [importlib.import_module(name) for name in options.names if name not in library.__all__]
+    modules = [importlib.import_module(name) for name in options.names if name not in known]
     return [*calls, *(functools.partial(_of_module, module, options.device) for module in modules)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ import aiodev
 from aiodev import dtypes
 from aiodev.kernels.arguments import array_of, dtype_of, has_no_gaps
 from aiodev.kernels.elementwise.ufunc import DType, Elementwise, Operand
+from aiodev.kernels.warmup import COMMON_DTYPES, register_sample
 
 __all__ = ["astype", "clip", "convert", "where"]
 
@@ -177,3 +179,15 @@ def convert(call: aiodev.Call, x: aiodev.Array, dtype: DType) -> aiodev.Array:
     made = call.scratch(x.shape, dtype)
     call.launch(convert_elements, x.size, x.reshape(x.size), made.reshape(x.size))
     return made
+
+
+def _sample_conversions(dtype: Any) -> None:
+    x = aiodev.ones((4, 4), dtype=dtype)
+    for wanted in (*COMMON_DTYPES, "bool"):
+        with contextlib.suppress(TypeError):  # complex numbers become no real ones
+            astype(x, wanted)
+    if x.dtype.name not in COMMON_DTYPES:  # as programs compute with it
+        astype(aiodev.ones((4, 4), dtype="float32"), dtype)
+
+
+register_sample("astype", _sample_conversions)

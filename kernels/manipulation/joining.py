@@ -20,6 +20,7 @@ from aiodev.kernels.indexing.take import take
 from aiodev.kernels.manipulation.gather import join, lay, move, turn
 from aiodev.kernels.manipulation.views import Axes, broadcast_to, expand_dims
 from aiodev.kernels.tuning import TABLES_KEPT
+from aiodev.kernels.warmup import register_sample
 
 __all__ = ["concat", "pad", "repeat", "roll", "stack", "tile"]
 
@@ -378,3 +379,12 @@ def _widths(width: int | Sequence[Any], ndim: int) -> list[tuple[int, int]]:
     if widths.dtype.kind not in "iu" or (widths < 0).any():
         raise ValueError(f"pad: width {width!r}: expected integers of 0 or more")
     return [(int(before), int(after)) for before, after in widths]
+
+
+def _sample_joined(function: Callable[..., aiodev.Array], rows: int, dtype: Any) -> None:
+    function([aiodev.ones((rows, rows), dtype=dtype)] * 2)
+
+
+for _function in (concat, stack):
+    for _rows in (4, 64):  # gathered at once, and line by line
+        register_sample(_function.__name__, functools.partial(_sample_joined, _function, _rows))

@@ -18,6 +18,7 @@ is full. An array of no elements takes no words.
 
 from __future__ import annotations
 
+from aiodev.kernels.random import samples as _samples  # noqa: F401
 from aiodev.kernels.random.bounded_integers import integers
 from aiodev.kernels.random.categoricals import categorical, multinomial
 from aiodev.kernels.random.choices import choice

@@ -94,7 +94,8 @@ async def _empty(program: str, *arguments: str, folder: str = "", **environment:
 
 async def _compile_ahead(folder: str, functions: tuple[str, ...]) -> None:
     """Packs of what the functions launch."""
-    names = sorted({function[2:].partition("(")[0] for function in functions if function.startswith("k.")})
+    called = {function.partition("(")[0] for function in functions}
+    names = sorted(name.removeprefix("k.") if name.startswith("k.") else f"random.{name.removeprefix('r.')}" for name in called)
     arguments = ["warm-up", *names, "--dtype", "float32", "--into", folder]
     await _empty("import sys; from aiodev._cli.main import main; sys.exit(main(sys.argv[1:]))", *arguments)
 
