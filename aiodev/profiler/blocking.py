@@ -169,6 +169,8 @@ class BlockingDetector:
         self._timer.start()
         self._stopped = False
         threading.Thread(target=self._look, name="aiodev-blocking", daemon=True).start()
+        with self._looking:  # that took as long as the thread had no core, which is nobody's doing
+            self._beat_ns, self._seen = time.perf_counter_ns(), None
         return self
 
     async def __aexit__(

@@ -285,6 +285,7 @@ RULES = (
     depth_is_bounded_by_memory_alone,
     a_gate_holds_its_queue,
     a_gate_may_be_opened_before_it_is_reached,
+    a_gate_may_be_opened_first,
     gates_open_from_any_thread_at_any_moment,
     held_queues_hold_no_worker,
     a_wait_orders_two_queues,

@@ -31,9 +31,9 @@ class Waker:
 
 
 class Gate:
-    """What holds a queue until the host opens it."""
+    """What holds a queue until the host opens it, which may be before it holds anything."""
 
-    opened = failed = False
+    holds = opened = failed = False
 
 
 class Queue:
@@ -163,16 +163,24 @@ class OneThread(Executor):
 
         return self.submit(queue, outcome, lambda skipped: source.completed >= value)
 
-    def gate(self, queue):
-        gate, number = Gate(), next(self.numbers)
-        self.gates[number] = gate
-        value = self.submit(queue, lambda: (None,) if gate.failed else None, lambda skipped: gate.opened or skipped)
-        return value, number
+    def create_gate(self):
+        self.gates[number := next(self.numbers)] = Gate()
+        return number
 
-    def open_gate(self, gate, failed):
+    def gate(self, queue, number):
         with self.changed:
-            opened = self.gates.pop(gate)
-            opened.opened, opened.failed = True, failed
+            gate = self.gates[number]
+            gate.holds = True
+            if gate.opened:
+                del self.gates[number]
+        return self.submit(queue, lambda: (None,) if gate.failed else None, lambda skipped: gate.opened or skipped)
+
+    def open_gate(self, number, failed):
+        with self.changed:
+            gate = self.gates[number]
+            gate.opened, gate.failed = True, failed
+            if gate.holds:
+                del self.gates[number]
             self.changed.notify_all()
 
     def withdraw(self, queue, first, last, partly):

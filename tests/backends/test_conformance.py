@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from pathlib import Path
+
 import pytest
 
 from aiodev._backends.cpu.host import HostBackend
@@ -11,6 +14,8 @@ from aiodev._backends.cpu.portable.queues import PortableQueue, Waker
 from aiodev._core.backend.interface import Fault
 from aiodev.testing import RULES, ConformanceError, NotApplicable, Rule, SimulatedBackend, check_backend, check_rule
 
+GUIDES = Path(__file__).resolve().parents[2] / "docs" / "howto"
+
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_rule(rule: Rule, backend: HostBackend) -> None:
@@ -19,6 +24,18 @@ def test_rule(rule: Rule, backend: HostBackend) -> None:
         check_rule(backend, rule)
     except NotApplicable as reason:
         pytest.skip(str(reason))
+
+
+def test_the_backend_of_the_guide_keeps_every_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which says how to write one."""
+    monkeypatch.syspath_prepend(str(GUIDES))
+    backend = importlib.import_module("one_thread").OneThreadBackend()
+    backend.start()
+    try:
+        found = check_backend(backend)
+    finally:
+        backend.stop()
+    assert "kernels_run_every_index_once" in found.kept and "a_gate_may_be_opened_first" in found.kept
 
 
 def test_rules_have_names_of_their_own_and_promises() -> None:
