@@ -117,7 +117,7 @@ def test_counters_are_where_everybody_reads_them(queue: type[Struct]) -> None:
         (cpu.Queue, [("completed", "begun"), ("submitted", "chunk", "submit_lock"), ("pending",), ("cursor", "forgiven")]),
         (cpu.Device, [("lock",), ("pending", "least"), ("first", "heap"), ("clock",), ("gone",)]),
         (cuda.Queue, [("completed",), ("submitted",), ("shadow",), ("lock", "issued"), ("status", "failed_value")]),
-        (cuda.Device, [("lost",), ("sleep",), ("semaphore",), ("stage_semaphore",)]),
+        (cuda.Device, [("lost",), ("sleep",), ("semaphore",), ("staging",)]),
     ],
     ids=lambda each: each.__module__.split(".")[2] + each.__name__ if isinstance(each, type) else "",
 )

@@ -229,6 +229,14 @@ class Caller(Struct):
     event: int  #: CUevent
 
 
+class WorkList(Struct):
+    """Queues with an operation for a thread of ours, and what such threads sleep on."""
+
+    head: Cell[Queue | None]  #: the first, under ``lock``
+    lock: Lock = embedded(Lock)
+    semaphore: Semaphore = embedded(Semaphore)
+
+
 class Device(Struct, alignment=64):
     """One GPU, and the threads that work for it."""
 
@@ -242,12 +250,10 @@ class Device(Struct, alignment=64):
     spin: int  #: how long the poller polls without a pause, ns
     next: Device  #: next device, round to the first
     wait_by: int  #: how the end of awaited work is noticed: ``BY_…``
-    stage_head: Cell[Queue | None]  #: first queue with a copy for the staging thread; under ``stage_lock``
-    stage_lock: Lock = embedded(Lock)
     stage_buffers: int  #: page-locked: STAGE_SLOTS slots of STAGE_BYTES
     sleep: Atomic[int] = word(line=2)  #: ``SLEEP_…``; whoever takes it back to AWAKE posts the semaphore
     semaphore: Semaphore = embedded(Semaphore, line=3)  #: what the poller sleeps on
-    stage_semaphore: Semaphore = embedded(Semaphore, line=4)  #: what the staging thread sleeps on
+    staging: WorkList = embedded(WorkList, line=4)  #: queues with a copy for the staging thread
     stage_events: Cell[int] = words(STAGE_SLOTS, line=5)  #: CUevents of the staging thread
     announce: int = word(line=5, slot=4)  #: address of the host function that wakes the poller
     stamp: int  #: address of the host function that stores the time
@@ -260,9 +266,7 @@ class Device(Struct, alignment=64):
     ring_lock: Lock = embedded(Lock)
     ring_next: int  #: which slot is tried next
     ring_users: RingUser  #: the first slot's
-    call_head: Cell[Queue | None]  #: first queue with calls for the threads that make them; under ``call_lock``
-    call_lock: Lock = embedded(Lock)
-    call_semaphore: Semaphore = embedded(Semaphore, line=7)  #: what those threads sleep on
+    calling: WorkList = embedded(WorkList, line=7)  #: queues with calls that may wait, for the threads that make them
     capture_stream: int  #: CUstream on which command buffers are captured, under ``capture_lock``
     capture_lock: Lock = embedded(Lock)
     patched: Atomic[int]  #: how often an argument of a command has changed
@@ -299,7 +303,7 @@ class Queue(structs.Queue):
     status: Atomic[int] = word(line=True)
     failed_value: int
 
-    stage_next: Cell[Queue | None] = word(line=True)  #: next queue with a copy for the staging thread
+    next_listed: Cell[Queue | None] = word(line=True)  #: next queue of the list that it is on, if it is on one
     stage_dst: int
     stage_src: int
     stage_bytes: int
@@ -307,7 +311,6 @@ class Queue(structs.Queue):
     followed: Atomic[int]  #: 1 if a queue, perhaps of another device, is held until we get on
     window: int  #: how many operations may be in the driver's hands
     has_event_waiter: Atomic[int]  #: 1 while a thread waits in the driver for what was handed on
-    call_next: Cell[Queue | None]  #: next queue with calls that may wait
     call_block: ForeignCalls  #: they, in memory of their own
     executing: int  #: the last execution of a command buffer that can fail
     executing_buffer: Buffer  #: and that

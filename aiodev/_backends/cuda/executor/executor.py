@@ -114,7 +114,7 @@ class _Device:
         for name in structs.Driver.fields:
             if name not in _OF_BLOCKS or driver.has(name, _OF_BLOCKS[name]):
                 setattr(device.driver, name, driver.address(name))
-        for semaphore in (device.semaphore, device.stage_semaphore, device.call_semaphore):
+        for semaphore in (device.semaphore, device.staging.semaphore, device.calling.semaphore):
             _libc.sem_init(ctypes.c_void_p(semaphore.address), 0, 0)
 
     def start(self) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from aiodev._backends.cuda.executor.driver import allow_captures, call
 from aiodev._backends.cuda.executor.progress import complete, driver_failed, is_sticky, tell_followers, wake
+from aiodev._backends.cuda.executor.work_lists import enlist, next_listed
 from aiodev._backends.cuda.structs import (
     BUSY,
     BUSY_COPYING,
@@ -27,7 +28,7 @@ from aiodev._backends.cuda.structs import (
 from aiodev._backends.executor.compile import exported, inner, int64, void
 from aiodev._backends.executor.faults import open_fault
 from aiodev._backends.executor.fields import WORD, Cell
-from aiodev._backends.executor.intrinsics import copy_memory, free, get, malloc, sem_post, sem_wait
+from aiodev._backends.executor.intrinsics import copy_memory, free, get, malloc
 from aiodev._backends.executor.locking import lock, try_lock, unlock
 from aiodev._backends.executor.structs import KIND_NATIVE
 
@@ -129,16 +130,7 @@ def leave_to_caller(queue: Queue, device: Device, block: ForeignCalls, nbytes: i
     copy_memory(copied, block.address, nbytes)
     queue.call_block = ForeignCalls(copied)
     queue.busy.value = BUSY
-    lock(device.call_lock)
-    queue.call_next.value = None
-    place = device.call_head
-    ahead = place.value
-    while ahead is not None:  # it is short
-        place = ahead.call_next
-        ahead = place.value
-    place.value = queue
-    unlock(device.call_lock)
-    sem_post(device.call_semaphore)
+    enlist(device.calling, queue)
     return True
 
 
@@ -171,14 +163,9 @@ def run_caller(caller: Caller) -> None:
     call(device.driver.cuCtxSetCurrent, device.context)
     allow_captures(device)
     while True:
-        sem_wait(device.call_semaphore)
+        queue = next_listed(device.calling)
         if device.stop.load() != 0:
             break
-        lock(device.call_lock)
-        queue = device.call_head.value
-        if queue is not None:
-            device.call_head.value = queue.call_next.value
-        unlock(device.call_lock)
         if queue is None:
             continue
         outcome = call_and_wait(queue, device, caller.event)

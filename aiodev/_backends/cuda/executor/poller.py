@@ -205,9 +205,9 @@ def stop(device: Device) -> None:
     device.stop.store(1)
     device.sleep.exchange(AWAKE)
     sem_post(device.semaphore)
-    sem_post(device.stage_semaphore)
+    sem_post(device.staging.semaphore)
     for _ in range(CALLERS):
-        sem_post(device.call_semaphore)
+        sem_post(device.calling.semaphore)
     stop_event_waiters(device)
 
 

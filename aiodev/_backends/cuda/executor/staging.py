@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from aiodev._backends.cuda.executor.driver import allow_captures, call
 from aiodev._backends.cuda.executor.progress import complete, driver_failed, tell_followers, wake
+from aiodev._backends.cuda.executor.work_lists import enlist, next_listed
 from aiodev._backends.cuda.structs import (
     BUSY,
     BUSY_COPYING,
@@ -21,7 +22,7 @@ from aiodev._backends.cuda.structs import (
 )
 from aiodev._backends.cuda.tuning import STAGE_BYTES, STAGE_SLOTS, STAGE_TURN
 from aiodev._backends.executor.compile import exported, inner, int64, void
-from aiodev._backends.executor.intrinsics import copy_memory, sem_post, sem_wait
+from aiodev._backends.executor.intrinsics import copy_memory
 from aiodev._backends.executor.locking import lock, unlock
 
 
@@ -32,22 +33,7 @@ def stage(queue: Queue, device: Device, dst: int, src: int, nbytes: int, kind: i
     queue.stage_src = src
     queue.stage_bytes = nbytes
     queue.stage_kind = kind
-    enlist(queue, device)
-
-
-@inner
-def enlist(queue: Queue, device: Device) -> None:
-    """Have the staging thread see to a queue's copy, after the others'."""
-    lock(device.stage_lock)
-    queue.stage_next.value = None
-    place = device.stage_head
-    ahead = place.value
-    while ahead is not None:  # it is short
-        place = ahead.stage_next
-        ahead = place.value
-    place.value = queue
-    unlock(device.stage_lock)
-    sem_post(device.stage_semaphore)
+    enlist(device.staging, queue)
 
 
 @inner
@@ -107,14 +93,9 @@ def run_stager(device: Device) -> None:
     call(device.driver.cuCtxSetCurrent, device.context)
     allow_captures(device)
     while True:
-        sem_wait(device.stage_semaphore)
+        queue = next_listed(device.staging)
         if device.stop.load() != 0:
             break
-        lock(device.stage_lock)
-        queue = device.stage_head.value
-        if queue is not None:
-            device.stage_head.value = queue.stage_next.value
-        unlock(device.stage_lock)
         if queue is None:
             continue
         part = min(queue.stage_bytes, STAGE_TURN)
@@ -123,7 +104,7 @@ def run_stager(device: Device) -> None:
             queue.stage_dst += part
             queue.stage_src += part
             queue.stage_bytes -= part
-            enlist(queue, device)
+            enlist(device.staging, queue)
             continue
         if status != 0:  # what is ahead must be done all the same before this is
             call(device.driver.cuEventRecord, device.stage_events.value, queue.stream)
