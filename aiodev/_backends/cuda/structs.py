@@ -229,7 +229,7 @@ class Caller(Struct):
     event: int  #: CUevent
 
 
-class WorkList(Struct):
+class ReadyQueue(Struct):
     """Queues with an operation for a thread of ours, and what such threads sleep on."""
 
     head: Cell[Queue | None]  #: the first, under ``lock``
@@ -253,7 +253,7 @@ class Device(Struct, alignment=64):
     stage_buffers: int  #: page-locked: STAGE_SLOTS slots of STAGE_BYTES
     sleep: Atomic[int] = word(line=2)  #: ``SLEEP_…``; whoever takes it back to AWAKE posts the semaphore
     semaphore: Semaphore = embedded(Semaphore, line=3)  #: what the poller sleeps on
-    staging: WorkList = embedded(WorkList, line=4)  #: queues with a copy for the staging thread
+    staging: ReadyQueue = embedded(ReadyQueue, line=4)  #: queues with a copy for the staging thread
     stage_events: Cell[int] = words(STAGE_SLOTS, line=5)  #: CUevents of the staging thread
     announce: int = word(line=5, slot=4)  #: address of the host function that wakes the poller
     stamp: int  #: address of the host function that stores the time
@@ -266,7 +266,7 @@ class Device(Struct, alignment=64):
     ring_lock: Lock = embedded(Lock)
     ring_next: int  #: which slot is tried next
     ring_users: RingUser  #: the first slot's
-    calling: WorkList = embedded(WorkList, line=7)  #: queues with calls that may wait, for the threads that make them
+    calling: ReadyQueue = embedded(ReadyQueue, line=7)  #: queues with calls that may wait, for the threads that make them
     capture_stream: int  #: CUstream on which command buffers are captured, under ``capture_lock``
     capture_lock: Lock = embedded(Lock)
     patched: Atomic[int]  #: how often an argument of a command has changed
@@ -303,7 +303,7 @@ class Queue(structs.Queue):
     status: Atomic[int] = word(line=True)
     failed_value: int
 
-    next_listed: Cell[Queue | None] = word(line=True)  #: next queue of the list that it is on, if it is on one
+    next_ready: Cell[Queue | None] = word(line=True)  #: the queue behind it in the ready queue that it is in, if it is in one
     stage_dst: int
     stage_src: int
     stage_bytes: int

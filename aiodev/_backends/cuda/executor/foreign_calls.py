@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from aiodev._backends.cuda.executor.driver import allow_captures, call
 from aiodev._backends.cuda.executor.progress import complete, driver_failed, is_sticky, tell_followers, wake
-from aiodev._backends.cuda.executor.work_lists import enlist, next_listed
+from aiodev._backends.cuda.executor.ready_queue import dequeue, enqueue
 from aiodev._backends.cuda.structs import (
     BUSY,
     BUSY_COPYING,
@@ -130,7 +130,7 @@ def leave_to_caller(queue: Queue, device: Device, block: ForeignCalls, nbytes: i
     copy_memory(copied, block.address, nbytes)
     queue.call_block = ForeignCalls(copied)
     queue.busy.value = BUSY
-    enlist(device.calling, queue)
+    enqueue(device.calling, queue)
     return True
 
 
@@ -163,7 +163,7 @@ def run_caller(caller: Caller) -> None:
     call(device.driver.cuCtxSetCurrent, device.context)
     allow_captures(device)
     while True:
-        queue = next_listed(device.calling)
+        queue = dequeue(device.calling)
         if device.stop.load() != 0:
             break
         if queue is None:

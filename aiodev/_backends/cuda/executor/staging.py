@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from aiodev._backends.cuda.executor.driver import allow_captures, call
 from aiodev._backends.cuda.executor.progress import complete, driver_failed, tell_followers, wake
-from aiodev._backends.cuda.executor.work_lists import enlist, next_listed
+from aiodev._backends.cuda.executor.ready_queue import dequeue, enqueue
 from aiodev._backends.cuda.structs import (
     BUSY,
     BUSY_COPYING,
@@ -33,7 +33,7 @@ def stage(queue: Queue, device: Device, dst: int, src: int, nbytes: int, kind: i
     queue.stage_src = src
     queue.stage_bytes = nbytes
     queue.stage_kind = kind
-    enlist(device.staging, queue)
+    enqueue(device.staging, queue)
 
 
 @inner
@@ -93,7 +93,7 @@ def run_stager(device: Device) -> None:
     call(device.driver.cuCtxSetCurrent, device.context)
     allow_captures(device)
     while True:
-        queue = next_listed(device.staging)
+        queue = dequeue(device.staging)
         if device.stop.load() != 0:
             break
         if queue is None:
@@ -104,7 +104,7 @@ def run_stager(device: Device) -> None:
             queue.stage_dst += part
             queue.stage_src += part
             queue.stage_bytes -= part
-            enlist(device.staging, queue)
+            enqueue(device.staging, queue)
             continue
         if status != 0:  # what is ahead must be done all the same before this is
             call(device.driver.cuEventRecord, device.stage_events.value, queue.stream)

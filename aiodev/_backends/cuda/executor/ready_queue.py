@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-from aiodev._backends.cuda.structs import Queue, WorkList
+from aiodev._backends.cuda.structs import Queue, ReadyQueue
 from aiodev._backends.executor.compile import inner
 from aiodev._backends.executor.intrinsics import sem_post, sem_wait
 from aiodev._backends.executor.locking import lock, unlock
 
 
 @inner
-def enlist(work: WorkList, queue: Queue) -> None:
-    """Have a thread see to a queue, which is on no list, after the others."""
-    lock(work.lock)
-    queue.next_listed.value = None
-    place = work.head
+def enqueue(ready: ReadyQueue, queue: Queue) -> None:
+    """Have a thread see to a queue, which is in no ready queue, after the others."""
+    lock(ready.lock)
+    queue.next_ready.value = None
+    place = ready.head
     ahead = place.value
     while ahead is not None:  # it is short
-        place = ahead.next_listed
+        place = ahead.next_ready
         ahead = place.value
     place.value = queue
-    unlock(work.lock)
-    sem_post(work.semaphore)
+    unlock(ready.lock)
+    sem_post(ready.semaphore)
 
 
 @inner
-def next_listed(work: WorkList) -> Queue | None:
+def dequeue(ready: ReadyQueue) -> Queue | None:
     """Wait for a queue to see to; None if the thread was woken for something else."""
-    sem_wait(work.semaphore)
-    lock(work.lock)
-    queue = work.head.value
+    sem_wait(ready.semaphore)
+    lock(ready.lock)
+    queue = ready.head.value
     if queue is not None:
-        work.head.value = queue.next_listed.value
-    unlock(work.lock)
+        ready.head.value = queue.next_ready.value
+    unlock(ready.lock)
     return queue
