@@ -33,6 +33,7 @@ def items(name: str, *marks: tuple[str, list[Any]], exhaustive: bool = False) ->
                 parent=parent,
                 originalname=name,
                 name=f"{name}{values}",
+                nodeid=f"tests/test_one.py::{name}[{'-'.join(map(str, values))}]",
                 callspec=SimpleNamespace(params=parameters),
                 iter_markers=lambda _: [SimpleNamespace(args=mark) for mark in marks],
                 get_closest_marker=lambda _: exhaustive or None,
@@ -84,6 +85,26 @@ def test_two_types_stand_for_the_others() -> None:
 
 def test_what_is_marked_is_left_out() -> None:
     assert selection.covering(items("test", ("name", ["a"]), exhaustive=True)) == set()
+
+
+def test_what_is_slow_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its parameters."""
+    monkeypatch.setattr(selection, "SLOW", {"tests/test_one.py::test"})
+    assert selection.covering(items("test", ("name", ["a", "b::c"]))) == set()
+    assert len(selection.covering(items("other", ("name", ["a", "b::c"])))) == 2
+
+
+def test_what_is_called_slow_is_there(request: pytest.FixtureRequest) -> None:
+    """And every file that was collected has a test that runs by default, unless all of it is marked."""
+    collected = request.config.stash[selection.COLLECTED]
+    tests = {selection.without_parameters(item.nodeid) for item in collected}
+    files = {name.partition("::")[0] for name in tests}
+    gone = sorted(name for name in selection.SLOW if name.partition("::")[0] in files and name not in tests)
+    gone += sorted(name for name in selection.SLOW if not (TESTS.parent / name.partition("::")[0]).exists())
+    assert not gone, f"tests/slow.txt names {', '.join(gone)}, which there is not"
+    unmarked = {item.path for item in collected if item.get_closest_marker("exhaustive") is None}
+    empty = sorted(str(path) for path in unmarked - {item.path for item in selection.covering(collected)})
+    assert not empty, f"nothing of {', '.join(empty)} runs by default"
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3])

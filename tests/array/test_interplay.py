@@ -197,8 +197,8 @@ def array_api_extra(x: Any, y: Any) -> Any:
 #: What is computed by factorisations, or by transforms.
 NEEDS = {"sklearn_pca": "svd", "sklearn_ridge": "svd", "sklearn_linear_discriminant_analysis": "svd"}
 NEEDS |= {"scipy_signal": "fft", "scipy_fft": "fft"}
-#: One of each library stands for the others by default: they compile hundreds of kernels.
-FEW = {"scipy_stats_of_samples", "sklearn_naive_bayes", "array_api_compat", "array_api_extra"}
+#: Those of the smaller libraries stand for the others by default: they compile hundreds of kernels.
+FEW = {"array_api_compat", "array_api_extra"}
 PROGRAM = """
 import pickle, runpy, sys
 found = runpy.run_path(sys.argv[1])["call_all"](sys.argv[2:])

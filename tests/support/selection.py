@@ -5,7 +5,8 @@ What takes long is compiling: a kernel for each function, type and layout. By de
 1. a test that has several parameters runs with each value of each of them, but not with every combination; of a ``dtype`` the
    first value and the last suffice, beside whatever other parameters; parameters that say which executor or device it runs on
    are combined with all other values;
-2. a test that is marked ``exhaustive`` does not run;
+2. a test that is marked ``exhaustive`` does not run, nor one that ``tests/slow.txt`` names: with all its parameters it took longer
+   than a second when it ran by default, from an empty cache;
 3. lists that are given to ``some`` are cut to their first values, and numbers that are given to ``examples`` to a tenth;
    hypothesis draws the same each time.
 
@@ -18,11 +19,12 @@ import functools
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
-__all__ = ["COLLECTED", "covering", "examples", "in_share", "share_of", "some"]
+__all__ = ["COLLECTED", "SLOW", "covering", "examples", "in_share", "share_of", "some", "without_parameters"]
 
 Value = TypeVar("Value")
 #: A value of parameters that are given together: (place, their names, what tells it from others).
@@ -30,6 +32,9 @@ Given = tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...]]
 
 #: Where pytest's configuration keeps what was collected, before any of it was left out.
 COLLECTED = pytest.StashKey[list[pytest.Item]]()
+
+#: What takes long: ``FILE::TEST``, without parameters, a line each.
+SLOW = frozenset(Path(__file__).parents[1].joinpath("slow.txt").read_text().split())
 
 #: Whether everything runs: set before tests are imported. Programs that import tests without pytest run all of them.
 exhaustive = True
@@ -70,6 +75,11 @@ def in_share(name: str, share: tuple[int, int]) -> bool:
     return zlib.crc32(name.encode()) % parts == part - 1
 
 
+def without_parameters(name: str) -> str:
+    """``FILE::TEST`` of an id."""
+    return name.partition("[")[0]
+
+
 def covering(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     """Of each test's items, few that together have each value of each parameter, for each place.
 
@@ -78,7 +88,7 @@ def covering(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     """
     tests: dict[tuple[object, str], list[pytest.Item]] = {}
     for item in items:
-        if item.get_closest_marker("exhaustive") is None:
+        if item.get_closest_marker("exhaustive") is None and without_parameters(item.nodeid) not in SLOW:
             tests.setdefault((item.parent, getattr(item, "originalname", item.name)), []).append(item)
     chosen: set[pytest.Item] = set()
     for group in tests.values():
