@@ -142,7 +142,7 @@ def on_every_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..
 #: Set in the process that compiles ahead: whom for.
 AHEAD = "AIODEV_TESTS_COMPILE_AHEAD"
 #: Where what tests take is compiling, nearly all of it.
-COMPILING = [Path(__file__).parent / "kernels", Path(__file__).parent / "lang"]
+COMPILING = [Path(__file__).parent / folder for folder in ("array", "autograd", "kernels", "lang")]
 _ahead: list[subprocess.Popen[bytes]] = []
 
 
@@ -217,7 +217,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", seed, *map(str, COMPILING)]
     if selection.exhaustive:
         command += ["--exhaustive", "--share={}/{}".format(*session.config.getoption("share"))]
-    command.append(f"--ignore={COMPILING[0] / 'test_random_quality.py'}")  # computes for long, with kernels of other tests
+    command.append(f"--ignore={Path(__file__).parent / 'kernels' / 'test_random_quality.py'}")  # computes for long, with kernels of other tests
     environment = {**os.environ, AHEAD: str(os.getpid()), "PYTHONPATH": os.pathsep.join(sys.path)}
     _ahead.append(
         subprocess.Popen(
