@@ -217,7 +217,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", seed, *map(str, COMPILING)]
     if selection.exhaustive:
         command += ["--exhaustive", "--share={}/{}".format(*session.config.getoption("share"))]
-    command.append(f"--ignore={Path(__file__).parent / 'kernels' / 'test_random_quality.py'}")  # computes for long, with kernels of other tests
+    quality = Path(__file__).parent / "kernels" / "test_random_quality.py"  # computes for long, with kernels of other tests
+    command.append(f"--ignore={quality}")
     environment = {**os.environ, AHEAD: str(os.getpid()), "PYTHONPATH": os.pathsep.join(sys.path)}
     _ahead.append(
         subprocess.Popen(

@@ -5,8 +5,8 @@ What takes long is compiling: a kernel for each function, type and layout. By de
 1. a test that has several parameters runs with each value of each of them, but not with every combination; of a ``dtype`` the
    first value and the last suffice, beside whatever other parameters; parameters that say which executor or device it runs on
    are combined with all other values;
-2. a test that is marked ``exhaustive`` does not run, nor one that ``tests/slow.txt`` names: with all its parameters it took longer
-   than a second when it ran by default, from an empty cache;
+2. a test that is marked ``exhaustive`` does not run, nor one that ``tests/slow.txt`` names: with all its parameters it took
+   longer than a second when it ran by default, from an empty cache;
 3. lists that are given to ``some`` are cut to their first values, and numbers that are given to ``examples`` to a tenth;
    hypothesis draws the same each time.
 
