@@ -142,7 +142,7 @@ def on_every_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..
 #: Set in the process that compiles ahead: whom for.
 AHEAD = "AIODEV_TESTS_COMPILE_AHEAD"
 #: Where what tests take is compiling, nearly all of it.
-COMPILING = [Path(__file__).parent / folder for folder in ("array", "autograd", "kernels", "lang")]
+COMPILING = [Path(__file__).parent / folder for folder in ("array", "autograd", "graph", "kernels", "lang")]
 _ahead: list[subprocess.Popen[bytes]] = []
 
 

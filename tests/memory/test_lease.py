@@ -29,10 +29,10 @@ async def test_ten_tasks_that_need_a_third_all_finish() -> None:
         async with lease(int(0.3 * total()), "cpu"):
             inside += 1
             most = max(most, inside)
-            for _ in range(3):
+            while inside < 3 and inside + done < 10:  # as many as there can be meet
                 await anyio.lowlevel.checkpoint()
             inside -= 1
-        done += 1
+            done += 1
 
     async with anyio.create_task_group() as group:
         for _ in range(10):
