@@ -12,6 +12,7 @@ import pytest
 from turns import Clock, Turns
 
 from aiodev import ClosedError, Stream, StreamFullError, default_stream
+from aiodev._core.waiting.reactor import current_reactor
 from aiodev.testing import Latch, SimulatedBackend
 
 pytestmark = pytest.mark.anyio
@@ -119,6 +120,8 @@ async def test_drain_of_a_full_stream_waits_for_the_low_water_mark() -> None:
 
     async with anyio.create_task_group() as group:
         group.start_soon(drain)
+        while stream not in current_reactor().draining:  # it lets others go first, and has not looked yet
+            await anyio.lowlevel.checkpoint()
         await anyio.wait_all_tasks_blocked()
         for pending, latch in zip((3, 2, 1), latches[:3], strict=True):
             assert left == []
