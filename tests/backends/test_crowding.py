@@ -6,26 +6,28 @@ import struct
 import threading
 import time
 
+import numpy as np
 import pytest
 from interpreted import TICK, World
 from pieces import MS, PATIENCE, Entry, one_worker_held, started
 
 from aiodev._backends.cpu.executor import (
+    core_time,
     crowding,
-    fairness,
     helping,
     parallel_for,
     ready_queue,
     waiting,
     worker as worker_module,
 )
-from aiodev._backends.cpu.structs import Device, Entry as Code, KernelRecord, Queue, Worker
+from aiodev._backends.cpu.structs import LOW, PRIORITIES, Device, Entry as Code, Helper, KernelRecord, Queue, Worker
 from aiodev._backends.cpu.tuning import (
     ALONE,
     ALONE_IN_A_CROWD,
     BRIEF,
     DOUBTED,
     FORGOTTEN,
+    GIVEN,
     LATE,
     LONGEST_CROWD,
     OFFER,
@@ -33,6 +35,7 @@ from aiodev._backends.cpu.tuning import (
     SHORTEST_CROWD,
     SUSPICIOUS,
     TAKEN,
+    YIELD_EVERY,
 )
 from aiodev._backends.executor.structs import Waker
 
@@ -128,7 +131,7 @@ def test_a_core_that_was_offered_is_in_nobodys_time() -> None:
     assert world.worker.off == lent[0] > 0
     world.time += SUSPICIOUS
     computed[0] += SUSPICIOUS
-    assert world.run(fairness, "on_core", world.crowd, world.worker, None, world.time, SUSPICIOUS, **replaced) == SUSPICIOUS
+    assert world.run(core_time, "on_core", world.queue, world.worker, None, world.time, SUSPICIOUS, **replaced) == SUSPICIOUS
 
 
 def test_a_core_that_was_offered_between_two_chunks_is_in_neithers_time() -> None:
@@ -152,6 +155,60 @@ def test_a_core_that_was_offered_between_two_chunks_is_in_neithers_time() -> Non
     replaced |= {"run_chunk": run_chunk, "sched_yield": offer, "leave_range": lambda helper, queue: True}
     assert world.run(parallel_for, "join_range", world.device, world.worker, None, queue, **replaced)
     assert computed[0] == 8 * SUSPICIOUS and record.entry.cost == SUSPICIOUS * 1000
+
+
+@pytest.mark.parametrize("priority", range(PRIORITIES))
+@pytest.mark.parametrize("crowded", [False, True])
+def test_work_of_low_priority_offers_its_core_on_a_crowded_machine_too(priority: int, crowded: bool) -> None:
+    """Other work offers it where that costs no slice of others."""
+    world = World()
+    world.queue.priority, world.crowd.until.value = priority, LONG if crowded else 0
+    offer = world.functions(core_time)["offer_core"]
+    for world.time in range(YIELD_EVERY, 10 * YIELD_EVERY, YIELD_EVERY // 4):
+        offer(world.worker, None, world.queue, world.time)
+    if priority < LOW and crowded:
+        assert world.offered == []
+    else:
+        gaps = np.diff(world.offered)
+        assert len(gaps) >= 5 and gaps.min() >= YIELD_EVERY and gaps.max() <= 2 * YIELD_EVERY
+
+
+@pytest.mark.parametrize("descriptor", [-1, 0])
+def test_a_loop_that_helps_keeps_its_core(descriptor: int) -> None:
+    """Another thread that helps offers it, as a worker does."""
+    world = World()
+    helper = Helper(0x70000, world)
+    helper.descriptor, time = descriptor, 10 * YIELD_EVERY
+    assert (world.run(core_time, "offer_core", None, helper, world.queue, time) > 0) and len(world.offered) == (descriptor < 0)
+
+
+@pytest.mark.parametrize("priority", [LOW - 1, LOW])
+def test_a_core_that_was_taken_for_a_slice_is_kept_for_as_long(priority: int) -> None:
+    """Beside a busy process low work would have next to nothing; for other work it shows that the machine is crowded."""
+    world, taken = World(), GIVEN + MS
+    world.queue.priority = priority
+    began = world.time = YIELD_EVERY
+
+    def give() -> int:
+        world.offer()
+        world.time += taken
+        return 0
+
+    offer = world.functions(core_time, sched_yield=give)["offer_core"]
+    back = offer(world.worker, None, world.queue, began)
+    assert back > began + taken and (world.crowd.until.value > back) is (priority < LOW)
+    world.crowd.until.value = 0
+    for world.time, offers in ((back + taken - MS, 1), (back + taken + MS, 2)):
+        offer(world.worker, None, world.queue, world.time)
+        assert len(world.offered) == offers
+
+
+def test_time_that_low_work_has_no_core_says_nothing_of_a_crowd() -> None:
+    """It may be the loop that has it."""
+    world = World()
+    world.queue.priority, world.time = LOW, 10 * TAKEN
+    assert world.run(core_time, "on_core", world.queue, world.worker, None, world.time, 2 * TAKEN, thread_time=lambda: 0) == 0
+    assert world.crowd.until.value == 0
 
 
 @pytest.mark.parametrize("late", [0, LATE])

@@ -16,7 +16,7 @@ import pytest
 from interpreted import World
 from pieces import MS, PATIENCE, Entry, one_worker_held, started
 
-from aiodev._backends.cpu.executor import fairness
+from aiodev._backends.cpu.executor import core_time, fairness
 from aiodev._backends.cpu.executor.executor import NativeExecutor
 from aiodev._backends.cpu.host import Executor
 from aiodev._backends.cpu.portable.executor import PortableExecutor
@@ -369,10 +369,10 @@ def test_time_without_a_core_is_not_the_queues(lost: int) -> None:
     """A worker whose core others took charges for what it computed itself."""
     world, time = World(), 10_000 * US
     world.worker.off = 1_000 * US
-    on_core = world.functions(fairness, thread_time=lambda: time - 1_000 * US - lost)["on_core"]
-    assert on_core(world.crowd, world.worker, None, time, 5_000 * US) == 5_000 * US - lost
+    on_core = world.functions(core_time, thread_time=lambda: time - 1_000 * US - lost)["on_core"]
+    assert on_core(world.queue, world.worker, None, time, 5_000 * US) == 5_000 * US - lost
     assert (world.crowd.until.value > time) is (lost > 0), "all threads are to know"
-    assert on_core(world.crowd, world.worker, None, time, 5_000 * US) == 5_000 * US, "counted twice"
+    assert on_core(world.queue, world.worker, None, time, 5_000 * US) == 5_000 * US, "counted twice"
 
 
 @pytest.mark.parametrize("lost", [0, 3_000 * US])
@@ -388,8 +388,8 @@ def test_a_measured_kernel_is_charged_for_its_time_on_a_core(lost: int) -> None:
     begin = clock["now"]
     clock["now"] += 500 * US + lost
     clock["lost"] += lost
-    on_core = functions["on_core_in_turn"]
-    assert on_core(world.crowd, world.worker, None, served, begin, clock["now"]) == 500 * US
+    on_core = world.functions(core_time, thread_time=lambda: clock["now"] - clock["lost"])["on_core_in_turn"]
+    assert on_core(served, world.worker, None, begin, clock["now"]) == 500 * US
     clock["now"] += 10 * US
     functions["charge_spent"](waiting.device, world.worker, served)
     assert served.time.value - other.time.value == 510 * US

@@ -10,6 +10,7 @@ from aiodev._backends.executor.structs import Lock, Semaphore
 from aiodev._core.backend.trace_log import OPERATIONS
 
 PRIORITIES: Final = 3  #: 0 high, 1 normal, 2 low
+LOW: Final = PRIORITIES - 1  #: that of work which offers its core to whatever else wants it
 PACES: Final = 4  #: how many paces a kernel's entry has room for
 CHUNK_BYTES: Final = 16384  #: of a chunk of records, unless one record needs more
 RECORD_ALIGNMENT: Final = 64  #: a record that is written shares no cache line with one that is read
@@ -131,6 +132,7 @@ class Worker(Struct, alignment=64):
     stayed: int  #: for how long it was not to, the last time
     thread: int  #: the system's number of its thread
     off: int  #: for how long (ns) it has had no core in all, counted from some time, when that was last looked at
+    next_offer: int  #: when it is to let others have its core, ns
     asleep: int  #: 1 while it is among the sleepers
 
 
@@ -222,6 +224,7 @@ class Helper(Struct):
     polled: Cell[int]  #: ``struct pollfd``
     longest: int  #: longest index that it may run, ns: within an index it cannot be called away
     off: int  #: for how long (ns) it has had no core in all, as ``Worker.off``
+    next_offer: int  #: when it is to let others have its core, as ``Worker.next_offer``
     left: int  #: of its time (ns) what short commands may use before it looks at the clock
 
 

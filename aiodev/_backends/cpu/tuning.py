@@ -35,6 +35,16 @@ OPERATION: Final = LOOK // 32
 #: what other processes took; smaller: more system calls, of a third of a µs.
 SUSPICIOUS: Final = 200_000
 
+# Offering a core
+
+#: While it runs kernels a worker calls ``sched_yield()`` this often (ns). Larger: an event loop on the same core is later;
+#: smaller: more system calls.
+YIELD_EVERY: Final = 50_000
+#: Where others have had the core for longer than this (ns), a slice of a process that computes, it is offered next after as
+#: long again. Larger: beside such processes work of low priority nearly stands still; smaller: an event loop that uses its
+#: core for as long is late the next time.
+GIVEN: Final = 3_500_000
+
 # Sharing a kernel
 
 #: A kernel that is expected to take less than this (ns) runs in one call, on one worker. Larger: kernels that two cores would
@@ -48,9 +58,6 @@ PARTS: Final = 16
 #: Chunks begin at multiples of this many indices. Larger: less even partitions; smaller: a chunk begins within a vector or a
 #: cache line, which two cores then write to.
 GRAIN: Final = 64
-#: Inside a range a worker calls ``sched_yield()`` this often (ns). Larger: an event loop on the same core is later; smaller:
-#: more system calls.
-YIELD_EVERY: Final = 50_000
 #: How long (ns) the members of a range wait for help that is due before they wake a worker: from a helper that has left, or
 #: from the worker that was woken for the queue. Larger: a core is idle for longer if nobody comes; smaller: a worker is woken
 #: for nothing, and takes the helper's core.

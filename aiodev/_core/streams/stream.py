@@ -67,6 +67,7 @@ class Stream(NativeStream):
         device: where it runs; the current device by default. Its backend is started off the loop, on first use.
         priority: -1 high, 0, 1 low; out of range clamps. At every operation, and between the pieces of a large kernel,
             workers turn to the most urgent stream that is ready. Those of one priority share the device by the time used.
+            Low work leaves its core to other threads that want it, too, such as an event loop that wakes up.
         maxsize: how many operations may be pending; 0 means any number. A submission to a full stream raises
             :class:`StreamFullError`; ``await stream.drain(n)`` waits for room for n.
         low_water: a ``drain`` that has to wait does so until no more than these are pending, so that a producer is woken for

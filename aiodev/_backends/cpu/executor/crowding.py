@@ -1,4 +1,4 @@
-"""Crowding: where other processes want the cores as well, no thread of ours spins, offers its core or moves.
+"""Crowding: where other processes want the cores as well, no thread of ours spins or moves, and few offer their core.
 
 A system's scheduler gives each thread its share of a core. A thread that sleeps more than others is served at once on waking.
 One that spins uses up its share, and waits for the others' whole slices, of several ms, whenever it is switched out or has

@@ -23,12 +23,12 @@ one. What is noted there may be less than what the members have used since, and 
 
 from __future__ import annotations
 
-from aiodev._backends.cpu.executor.crowding import note_crowd
-from aiodev._backends.cpu.structs import PRIORITIES, Crowd, Device, Helper, Place, Queue, Worker
-from aiodev._backends.cpu.tuning import LOOK, SLICE, SUSPICIOUS, TAKEN
+from aiodev._backends.cpu.executor.core_time import on_core
+from aiodev._backends.cpu.structs import PRIORITIES, Device, Place, Queue, Worker
+from aiodev._backends.cpu.tuning import LOOK, SLICE
 from aiodev._backends.executor.compile import exported, inner, int64, void
 from aiodev._backends.executor.fields import sizeof
-from aiodev._backends.executor.intrinsics import copy_memory, now, thread_time
+from aiodev._backends.executor.intrinsics import copy_memory, now
 from aiodev._backends.executor.locking import lock, unlock
 from aiodev._backends.executor.structs import NEVER
 
@@ -162,56 +162,6 @@ def depart(device: Device, priority: int) -> None:
 
 
 @inner
-def without_core() -> int:
-    """For how long (ns) this thread has had no core, counted from some time."""
-    return now() - thread_time()
-
-
-@inner
-def watch_core(worker: Worker) -> None:
-    """Begin to count how long this worker's thread has no core; what it slept does not count."""
-    worker.off = without_core()
-
-
-@inner
-def note_offer(worker: Worker | None, helper: Helper | None, duration: int) -> None:
-    """Note that this thread has let others have its core, in a call that took ``duration`` ns: that is in nobody's time."""
-    if worker is not None:
-        worker.off += duration
-    elif helper is not None:
-        helper.off += duration
-
-
-@inner
-def on_core(crowd: Crowd, worker: Worker | None, helper: Helper | None, time: int, duration: int) -> int:
-    """For how much of the ``duration`` ns up to ``time`` this thread had a core: what others took is not the queue's."""
-    if duration < SUSPICIOUS:
-        return duration
-    off, lost = time - thread_time(), 0
-    if worker is not None:
-        lost = off - worker.off
-        worker.off = off
-    elif helper is not None:
-        lost = off - helper.off
-        helper.off = off
-    if lost > TAKEN:
-        note_crowd(crowd, time)
-    return max(0, duration - max(0, lost))
-
-
-@inner
-def on_core_in_turn(crowd: Crowd, worker: Worker | None, helper: Helper | None, queue: Queue, begin: int, end: int) -> int:
-    """For how much of the time (ns) from ``begin`` to ``end`` this thread, which serves the queue, had a core.
-
-    What others took is subtracted once: the turn, which is charged by the clock later, begins later by as much.
-    """
-    spent = on_core(crowd, worker, helper, end, end - begin)
-    if queue.charged_at != 0:
-        queue.charged_at += end - begin - spent
-    return spent
-
-
-@inner
 def charge(device: Device, queue: Queue, spent: int) -> None:
     """Count time that a worker or helper of ``device`` has spent on a queue that it serves, or on its range."""
     if device != queue.range_device:
@@ -257,7 +207,7 @@ def charge_spent(device: Device, worker: Worker | None, queue: Queue) -> None:
         return
     if begun != 0:
         time = now()
-        spent = on_core(device.crowd, worker, None, time, time - begun)
+        spent = on_core(queue, worker, None, time, time - begun)
         queue.charged_at = time if others_wait(device, queue) else 0
     queue.spent = 0
     charge(device, queue, spent)

@@ -13,8 +13,9 @@ nobody to join in.
 from __future__ import annotations
 
 from aiodev._backends.cpu.executor.affinity import send_away
+from aiodev._backends.cpu.executor.core_time import without_core
 from aiodev._backends.cpu.executor.crowding import alone_until, is_crowded, note_crowd
-from aiodev._backends.cpu.executor.fairness import begin_turn, first, take_out, without_core
+from aiodev._backends.cpu.executor.fairness import begin_turn, first, take_out
 from aiodev._backends.cpu.executor.parallel_for import join_range, known_cost, time_left
 from aiodev._backends.cpu.executor.ready_queue import enter_range, outranked, send_for_worker, wake_for_range
 from aiodev._backends.cpu.executor.worker import finish, hand_back, next_record, step, take_up, turn_is_over
@@ -30,6 +31,7 @@ from aiodev._backends.cpu.tuning import (
     SHORT,
     SLICE,
     TAKEN,
+    YIELD_EVERY,
 )
 from aiodev._backends.executor.compile import boolean, exported, inner, int64
 from aiodev._backends.executor.fields import sizeof
@@ -132,6 +134,7 @@ def wait_helping(queue: Queue, value: int, patience: int, longest: int, descript
     helper.looked = began
     helper.longest = longest if descriptor < 0 else min(longest, INDEX)
     helper.off = 0
+    helper.next_offer = began + YIELD_EVERY
     helper.left = 0
     head, crowd = queue.device.first[queue.priority], queue.range_device.crowd
     brief = patience < BRIEF

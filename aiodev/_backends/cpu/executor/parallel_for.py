@@ -8,19 +8,9 @@ work on the same arrays, each core finds its part in its own cache, and where me
 from __future__ import annotations
 
 from aiodev._backends.cpu.executor.affinity import note_core, this_core
-from aiodev._backends.cpu.executor.crowding import alone_until, is_crowded, note_crowd
-from aiodev._backends.cpu.executor.fairness import (
-    arrive,
-    charge,
-    charge_spent,
-    depart,
-    is_ahead,
-    move,
-    note_offer,
-    on_core,
-    on_core_in_turn,
-    spend,
-)
+from aiodev._backends.cpu.executor.core_time import offer_core, offer_core_in_turn, on_core, on_core_in_turn
+from aiodev._backends.cpu.executor.crowding import alone_until
+from aiodev._backends.cpu.executor.fairness import arrive, charge, charge_spent, depart, is_ahead, move, spend
 from aiodev._backends.cpu.executor.ready_queue import (
     link_range,
     outranked,
@@ -39,12 +29,10 @@ from aiodev._backends.cpu.tuning import (
     PARTS,
     SERIAL_BELOW,
     SLICE,
-    TAKEN,
-    YIELD_EVERY,
 )
 from aiodev._backends.executor.compile import inner
 from aiodev._backends.executor.fields import Atomic, sizeof
-from aiodev._backends.executor.intrinsics import c_poll, call_entry, now, on_stack, sched_yield
+from aiodev._backends.executor.intrinsics import c_poll, call_entry, now, on_stack
 from aiodev._backends.executor.locking import lock, unlock
 
 #: The event in ``struct pollfd``: there is something to read.
@@ -87,9 +75,11 @@ def run_kernel(device: Device, worker: Worker | None, helper: Helper | None, que
         if helper is None:
             queue.ends.store(begin + cost * (size - start) // 1000)
         run_chunk(queue, record, start, size)
-        elapsed = on_core_in_turn(device.crowd, worker, helper, queue, begin, now())
+        end = now()
+        elapsed = on_core_in_turn(queue, worker, helper, begin, end)
         note_cost(record, elapsed * 1000 // (size - start))
         spend(queue, elapsed)
+        offer_core_in_turn(worker, helper, queue, end)
         return True
     charge_spent(device, worker, queue)
     queue.charged_at = 0  # from here on its members count
@@ -107,7 +97,7 @@ def measure(queue: Queue, worker: Worker | None, helper: Helper | None, record: 
         run_chunk(queue, record, lo, hi)
         elapsed = now() - begin
         lo = hi
-    elapsed = on_core_in_turn(queue.device.crowd, worker, helper, queue, begin, begin + elapsed)
+    elapsed = on_core_in_turn(queue, worker, helper, begin, begin + elapsed)
     note_cost(record, elapsed * 1000 // lo)
     spend(queue, elapsed)
     return lo
@@ -249,12 +239,11 @@ def join_range(device: Device, worker: Worker | None, helper: Helper | None, que
     """
     record = KernelRecord(queue.cursor)
     size = record.size
-    workers, crowd = queue.range_device.workers, queue.range_device.crowd
+    workers = queue.range_device.workers
     own = this_core()
     turn = 0  # partitions that have no chunks left, counted from our own
     begin = now()
     before = begin
-    yielded = begin
     while turn < workers:
         partition = queue.partitions[(own + turn) % workers]
         end, most = partition.end, queue.range_chunk.load()
@@ -287,20 +276,14 @@ def join_range(device: Device, worker: Worker | None, helper: Helper | None, que
             queue.help_due.store(0)
             queue.expected_helpers.store(0)
             wake_for_range(queue.range_device, queue)
-        spent = on_core(crowd, worker, helper, after, after - before)
-        charge(device, queue, spent)
-        elapsed, before = spent, after
+        elapsed = on_core(queue, worker, helper, after, after - before)
+        charge(device, queue, elapsed)
         note_cost(record, elapsed * 1000 // (hi - lo))
         if chunk == whole(most) and elapsed < CHUNK // 2:
             queue.range_chunk.store(2 * most)
         elif elapsed > 4 * CHUNK and most > 1:
             queue.range_chunk.store(most // 2)
-        if after - yielded > YIELD_EVERY and not is_crowded(crowd, after):
-            sched_yield()  # an event loop whose timer is due may be waiting for this core
-            before = yielded = now()
-            note_offer(worker, helper, yielded - after)
-            if yielded - after > TAKEN:
-                note_crowd(crowd, yielded)
+        before = offer_core(worker, helper, queue, after)
         if should_leave(device, queue):
             break
     return leave_range(helper, queue)

@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 from aiodev._backends.cpu.executor.affinity import in_the_way, step_aside
+from aiodev._backends.cpu.executor.core_time import note_offer, watch_core
 from aiodev._backends.cpu.executor.crowding import is_crowded, note_crowd
-from aiodev._backends.cpu.executor.fairness import (
-    arrive,
-    catch_up,
-    first,
-    line_up,
-    move,
-    note_offer,
-    take_out,
-    watch_core,
-)
+from aiodev._backends.cpu.executor.fairness import arrive, catch_up, first, line_up, move, take_out
 from aiodev._backends.cpu.structs import PRIORITIES, Device, Queue, Worker
 from aiodev._backends.cpu.tuning import DOUBT, LATE, LOOKOUT, OFFER, SHORTEST_SPIN, SPIN_MARGIN, TAKEN
 from aiodev._backends.executor.compile import inner

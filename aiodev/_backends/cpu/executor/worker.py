@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from aiodev._backends.cpu.executor.core_time import offer_core_in_turn, watch_core
 from aiodev._backends.cpu.executor.crowding import is_crowded
-from aiodev._backends.cpu.executor.fairness import begin_turn, charge_spent, depart, is_ahead, spend, watch_core
+from aiodev._backends.cpu.executor.fairness import begin_turn, charge_spent, depart, is_ahead, spend
 from aiodev._backends.cpu.executor.parallel_for import join_range, known_cost, run_chunk, run_kernel, time_left
 from aiodev._backends.cpu.executor.ready_queue import find_work, look_around, outranked, put_back, wake_worker
 from aiodev._backends.cpu.executor.waiting import complete
@@ -365,6 +366,7 @@ def turn_is_over(device: Device, worker: Worker | None, queue: Queue) -> bool:
     if queue.spent < LOOK:
         return False
     charge_spent(device, worker, queue)
+    offer_core_in_turn(worker, None, queue, now())
     if is_ahead(device, queue, SLICE):
         return True
     if queue.charged_at == 0:
