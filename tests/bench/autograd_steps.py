@@ -221,8 +221,8 @@ def _trained(step: Step, arguments: Callable[[], tuple[Any, ...]], count: int) -
         with stream:
             began = time.perf_counter()
             for _ in range(count):
-                loss = await step(*arguments())
-            await loss.item()
+                await step(*arguments())
+            await stream.synchronize()
         return (time.perf_counter() - began) / count * 1e6
 
     return case
