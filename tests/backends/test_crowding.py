@@ -25,6 +25,7 @@ from aiodev._backends.cpu.tuning import (
     ALONE,
     ALONE_IN_A_CROWD,
     BRIEF,
+    CALM,
     DOUBTED,
     FORGOTTEN,
     GIVEN,
@@ -88,6 +89,29 @@ def test_what_was_long_ago_is_forgotten() -> None:
     world.crowd.until.value, world.crowd.span = at, LONGEST_CROWD
     world.run(crowding, "note_crowd", world.crowd, at + FORGOTTEN)
     assert world.crowd.span == SHORTEST_CROWD
+
+
+@pytest.mark.parametrize("members", [1, 2])
+@pytest.mark.parametrize("crowded", [False, True])
+def test_threads_that_share_a_kernel_and_keep_their_cores_show_that_these_are_free(members: int, crowded: bool) -> None:
+    """Who is preempted now and then, for another reason, does not end the sharing for ever longer."""
+    world = World()
+    queue, record, step = world.queue, KernelRecord(0x70000, world), 10_000
+    queue.cursor, record.size, record.entry = record, 2 * CALM // step, Code(0x80000, world)
+    world.device.workers, queue.range_members.value, queue.range_left.value = 1, members, 1
+    queue.partitions[0].end, queue.range_chunk.value = record.size, 1
+    world.crowd.span, world.crowd.until.value = SHORTEST_CROWD, LONG if crowded else 0
+
+    def run_chunk(queue: Queue, record: KernelRecord, lo: int, hi: int) -> None:
+        world.time += step * (hi - lo)
+
+    replaced = {"run_chunk": run_chunk, "this_core": lambda: 0, "leave_range": lambda helper, queue: True}
+    assert world.run(parallel_for, "join_range", world.device, world.worker, None, queue, **replaced)
+    world.crowd.until.value, free = world.time - 1, members > 1 and not crowded
+    world.run(crowding, "note_crowd", world.crowd, world.time)
+    assert world.crowd.span == (SHORTEST_CROWD if free else 2 * SHORTEST_CROWD)
+    world.run(crowding, "note_crowd", world.crowd, world.crowd.until.value)
+    assert world.crowd.span == (2 if free else 4) * SHORTEST_CROWD, "it was not shown again"
 
 
 def test_a_worker_that_lost_its_core_while_it_looked_looks_no_more() -> None:

@@ -141,6 +141,8 @@ class Crowd(Struct, alignment=64):
 
     until: Atomic[int]  #: the machine counts as crowded until then, ns
     span: int  #: for how long it was, the last time (ns); negative if it stays as it is, whatever threads see
+    #: For how long (ns, of all of them together) threads have shared kernels and kept their cores, since it last was crowded.
+    calm: Atomic[int]
     clock_wait: int  #: address of the C library's ``sem_clockwait``; 0 if it has none, and so no worker is the lookout
 
 

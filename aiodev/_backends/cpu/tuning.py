@@ -127,6 +127,10 @@ LONGEST_CROWD: Final = 1_280_000_000
 #: After this long (ns) without a preemption the next one counts as the first. Larger: unrelated ones add up to long times;
 #: smaller: others that come and go are tried anew each time.
 FORGOTTEN: Final = 2_000_000_000
+#: The next preemption counts as the first, too, once threads have shared kernels for this long (ns, of all of them together),
+#: and have kept their cores. Larger: one that has another reason, such as the loop that runs Python, ends the sharing for long;
+#: smaller: where others stay, attempts are repeated sooner.
+CALM: Final = 5_000_000
 #: For this long (ns) after a crowded time threads spin, which shows whether they keep their cores, before they share kernels
 #: again. Larger: kernels run on one core for longer; smaller: members of a range wait for one that has no core.
 DOUBTED: Final = 20_000_000

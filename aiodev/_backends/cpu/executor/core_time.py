@@ -48,7 +48,7 @@ def on_core(queue: Queue, worker: Worker | None, helper: Helper | None, time: in
     elif helper is not None:
         lost = off - helper.off
         helper.off = off
-    if lost > TAKEN and queue.priority < LOW:
+    if min(lost, duration) > TAKEN and queue.priority < LOW:
         note_crowd(queue.range_device.crowd, time)
     return max(0, duration - max(0, lost))
 

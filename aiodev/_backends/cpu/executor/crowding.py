@@ -14,7 +14,7 @@ the time where the others stay, and little is lost where they are gone, or where
 from __future__ import annotations
 
 from aiodev._backends.cpu.structs import Crowd
-from aiodev._backends.cpu.tuning import ALONE, ALONE_IN_A_CROWD, DOUBTED, FORGOTTEN, LONGEST_CROWD, SHORTEST_CROWD
+from aiodev._backends.cpu.tuning import ALONE, ALONE_IN_A_CROWD, CALM, DOUBTED, FORGOTTEN, LONGEST_CROWD, SHORTEST_CROWD
 from aiodev._backends.executor.compile import inner
 
 
@@ -30,8 +30,17 @@ def note_crowd(crowd: Crowd, time: int) -> None:
     until, span = crowd.until.load(), crowd.span
     if time < until or span < 0:
         return
-    crowd.span = min(2 * span, LONGEST_CROWD) if span != 0 and time - until < FORGOTTEN else SHORTEST_CROWD
+    again = span != 0 and time - until < FORGOTTEN and crowd.calm.load() < CALM
+    crowd.span = min(2 * span, LONGEST_CROWD) if again else SHORTEST_CROWD
+    crowd.calm.store(0)
     crowd.until.compare_exchange(until, time + crowd.span)
+
+
+@inner
+def note_calm(crowd: Crowd, time: int, duration: int) -> None:
+    """Note that a thread has kept its core for so many ns up to ``time``, which is now, while others ran the same kernel."""
+    if time >= crowd.until.load():
+        crowd.calm.fetch_add(duration)
 
 
 @inner

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from aiodev._backends.cpu.executor.affinity import note_core, this_core
 from aiodev._backends.cpu.executor.core_time import offer_core, offer_core_in_turn, on_core, on_core_in_turn
-from aiodev._backends.cpu.executor.crowding import alone_until
+from aiodev._backends.cpu.executor.crowding import alone_until, note_calm
 from aiodev._backends.cpu.executor.fairness import arrive, charge, charge_spent, depart, is_ahead, move, spend
 from aiodev._backends.cpu.executor.ready_queue import (
     link_range,
@@ -283,6 +283,8 @@ def join_range(device: Device, worker: Worker | None, helper: Helper | None, que
             queue.range_chunk.store(2 * most)
         elif elapsed > 4 * CHUNK and most > 1:
             queue.range_chunk.store(most // 2)
+        if queue.range_members.load() > 1:
+            note_calm(queue.range_device.crowd, after, elapsed)
         before = offer_core(worker, helper, queue, after)
         if should_leave(device, queue):
             break
