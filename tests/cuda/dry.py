@@ -85,9 +85,8 @@ def _give_libraries(library: str) -> None:
     solver: Any = importlib.import_module("aiodev.kernels.linalg.cusolver")
     transforms: Any = importlib.import_module("aiodev.kernels.fft.cufft")
     solver.find_library = transforms.find_library = lambda: library
-    if "DRY_BLAS" in os.environ:
-        blas: Any = importlib.import_module("aiodev.kernels.linalg.cublas")
-        blas.find_library = lambda: library
+    blas: Any = importlib.import_module("aiodev.kernels.linalg.cublas")
+    blas.find_library = lambda: library if "DRY_BLAS" in os.environ else None  # one that is installed wants a GPU
     openblas = importlib.import_module("aiodev.kernels.linalg.openblas")
     standin.StandIn(library).give_lapack(openblas.library_name())
 
