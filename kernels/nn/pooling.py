@@ -79,8 +79,7 @@ def max_pool2d(
     if x.dtype.kind == "c":
         raise TypeError(f"{call.name}: expected real numbers, got {x.dtype}, which have no order")
     result, target = packed_out(call, (*x.shape[:2], *positions), x.dtype)
-    x = call.packed(x)
-    _launch(call, pick_planes, pick_elements, own, (), x, x, target)
+    _launch(call, max_planes, max_elements, own, (), call.packed(x), target)
     return delivered(result, target)
 
 
@@ -249,9 +248,19 @@ def places_of_four(a, b, c, d):
 
     Without branches, which would often be mispredicted.
     """
-    right, below = (b > a) | ((b != b) & (a == a)), (d > c) | ((d != d) & (c == c))
+    right, below = not ((a >= b) | (a != a)), not ((c >= d) | (c != c))
     e, f = b if right else a, d if below else c
-    return right, below, (f > e) | ((f != f) & (e == e))
+    return right, below, not ((e >= f) | (e != e))
+
+
+def larger(a, b):
+    """The larger of two elements, the first if they are equal, or one that is a NaN."""
+    return a if (a >= b) | (a != a) else b
+
+
+def are_halves(wy, wx, sy, sx, py, px, dy, dx):
+    """Whether windows are 2 by 2 and side by side, which is so common that it has loops of its own."""
+    return wy == 2 and wx == 2 and sy == 2 and sx == 2 and py == 0 and px == 0 and dy == 1 and dx == 1
 
 
 def count_of(height, width, line, column, wy, wx, include):
@@ -262,6 +271,30 @@ def count_of(height, width, line, column, wy, wx, include):
 
 
 # Over planes: for workers
+
+
+@aiodev.kernel(uniform=True, reads=["x"])
+def max_planes(
+    i: int, group: int, wy: int, wx: int, sy: int, sx: int, py: int, px: int, dy: int, dx: int, x: Any, out: Any
+) -> None:
+    """Of some planes, the largest elements of windows."""
+    first, last = i * group, min(out.shape[0], (i + 1) * group)
+    if are_halves(wy, wx, sy, sx, py, px, dy, dx):
+        given, target = x[first:last].reshape(-1), out[first:last].reshape(-1)
+        width, columns, to = np.uint64(x.shape[2]), np.uint64(out.shape[2]), np.uint64(0)
+        for plane in range(last - first):
+            upper = np.uint64(plane * x.shape[1]) * width
+            for _ in range(out.shape[1]):
+                for j in range(out.shape[2]):
+                    k = upper + np.uint64(2 * j)
+                    m = k + np.uint64(1)
+                    target[to + np.uint64(j)] = larger(larger(given[k], given[m]), larger(given[k + width], given[m + width]))
+                upper, to = upper + np.uint64(2) * width, to + columns
+    else:
+        for plane in range(first, last):
+            for line in range(out.shape[1]):
+                for column in range(out.shape[2]):
+                    max_elements(plane, line, column, wy, wx, sy, sx, py, px, dy, dx, x, out)
 
 
 @aiodev.kernel(uniform=True, reads=["x", "values"])
@@ -295,33 +328,32 @@ def put_planes(
     i: int, group: int, wy: int, wx: int, sy: int, sx: int, py: int, px: int, dy: int, dx: int, x: Any, grads: Any, out: Any
 ) -> None:
     """Of some planes: zeros, with each window's gradient added at its largest element."""
-    for plane in range(i * group, min(out.shape[0], (i + 1) * group)):
-        source, given, target = x[plane], grads[plane], out[plane]
-        zero = out.dtype.type(0)
-        halves = wy == 2 and wx == 2 and sy == 2 and sx == 2 and dy == 1 and dx == 1 and py == 0 and px == 0
-        if not halves or 2 * given.shape[0] != target.shape[0] or 2 * given.shape[1] != target.shape[1]:
-            for line in range(target.shape[0]):
-                row = target[line]
-                for j in range(row.size):
-                    row[j] = zero
-        if halves:
-            p = np.uint64(plane)
-            for line in range(given.shape[0]):
-                top, own = np.uint64(2 * line), np.uint64(line)
-                bottom = top + np.uint64(1)
-                for j in range(given.shape[1]):
-                    k, at = np.uint64(2 * j), np.uint64(j)
+    first, last = i * group, min(out.shape[0], (i + 1) * group)
+    halves, zero = are_halves(wy, wx, sy, sx, py, px, dy, dx), out.dtype.type(0)
+    places = out[first:last].reshape(-1)
+    if not halves or 2 * grads.shape[1] != out.shape[1] or 2 * grads.shape[2] != out.shape[2]:
+        for j in range(places.size):
+            places[j] = zero
+    if halves:
+        values, given = x[first:last].reshape(-1), grads[first:last].reshape(-1)
+        width, columns, own = np.uint64(x.shape[2]), np.uint64(grads.shape[2]), np.uint64(0)
+        for plane in range(last - first):
+            upper = np.uint64(plane * x.shape[1]) * width
+            for _ in range(grads.shape[1]):
+                for j in range(grads.shape[2]):
+                    k, g = upper + np.uint64(2 * j), given[own + np.uint64(j)]
                     m = k + np.uint64(1)
-                    right, below, down = places_of_four(x[p, top, k], x[p, top, m], x[p, bottom, k], x[p, bottom, m])
-                    g = grads[p, own, at]
-                    upper, lower = zero if down else g, g if down else zero
-                    out[p, top, k], out[p, top, m] = zero if right else upper, upper if right else zero
-                    out[p, bottom, k], out[p, bottom, m] = zero if below else lower, lower if below else zero
-        else:
-            for line in range(given.shape[0]):
-                for column in range(given.shape[1]):
-                    y, z = place_of_largest(source, line * sy - py, column * sx - px, wy, wx, dy, dx)
-                    target[y, z] += given[line, column]
+                    right, below, down = places_of_four(values[k], values[m], values[k + width], values[m + width])
+                    g0, g2 = zero if down else g, g if down else zero
+                    v0, v1, v2, v3 = zero if right else g0, g0 if right else zero, zero if below else g2, g2 if below else zero
+                    places[k], places[m], places[k + width], places[m + width] = v0, v1, v2, v3
+                upper, own = upper + np.uint64(2) * width, own + columns
+    else:
+        for plane in range(first, last):
+            for line in range(grads.shape[1]):
+                for column in range(grads.shape[2]):
+                    y, z = place_of_largest(x[plane], line * sy - py, column * sx - px, wy, wx, dy, dx)
+                    out[plane, y, z] += grads[plane, line, column]
 
 
 @aiodev.kernel(uniform=True, reads=["x"])
@@ -348,6 +380,16 @@ def spread_planes(
 
 
 # Over elements
+
+
+@aiodev.kernel(ndim=3, reads=["x"])
+def max_elements(
+    plane: int, line: int, column: int, wy: int, wx: int, sy: int, sx: int, py: int, px: int, dy: int, dx: int,
+    x: Any, out: Any,
+) -> None:  # fmt: skip
+    """The largest element of a window."""
+    y, z = place_of_largest(x[plane], line * sy - py, column * sx - px, wy, wx, dy, dx)
+    out[plane, line, column] = x[plane, y, z]
 
 
 @aiodev.kernel(ndim=3, reads=["x", "values"])

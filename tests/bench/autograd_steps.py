@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from harness import Bar, Figure, Run
-from library_peers import TORCH, has_torch, tensors
+from library_peers import PAUSE, TORCH, has_torch, tensors
 from peers import timed
 
 import aiodev
@@ -197,7 +197,7 @@ async def digits(run: Run) -> Figure:
 
         cases[TORCH] = _trained_by_torch(theirs, count)
         bars = [Bar(TORCH, at_most=1.0), Bar(TORCH, at_most=1.0, case=CAPTURED)]
-    return Figure("a step of the digits network", "µs", await run.medians(cases), bars)
+    return Figure("a step of the digits network", "µs", await run.medians(cases, pause=PAUSE), bars)
 
 
 async def events(run: Run) -> Figure:

@@ -19,6 +19,7 @@ __all__ = [
     "COPY",
     "NUMBA",
     "NUMPY",
+    "PAUSE",
     "TORCH",
     "Call",
     "awaited_small",
