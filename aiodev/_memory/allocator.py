@@ -17,6 +17,8 @@ The first layer is here, the second in :mod:`aiodev._memory.slow_path`.
     only where no use is running.
 4.  The blocks of a segment cover it without gaps or overlaps. Each is live, or cached in its bin, or free in the extents, or a
     hole, or in the hands of one thread that is looking for memory.
+5.  Whatever Ctrl-C tears, nothing is handed out twice, and what it dropped is found again when memory is short. What holds the
+    lock is not torn at all.
 
 The common case takes no lock: lists' ``append`` and ``pop`` are atomic, and so is a statement that calls nothing. A lock
 guards segments and extents. A buffer is finalized wherever the garbage collector likes, so that takes none.
@@ -32,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from aiodev._core.backend.interface import COMPLETED
 from aiodev._core.finalizing import until_exit
+from aiodev._core.sigint import sigint_held
 from aiodev._core.waiting.block_until import hold_until
 from aiodev._memory.block import CACHED, LIVE, Bin, Block
 from aiodev._memory.buffer import Buffer, Uses
@@ -68,7 +71,10 @@ class DeviceBuffer(Buffer):
 
     def __del__(self) -> None:
         """Cache the block, with the uses that are still running."""
-        block = self.block
+        try:
+            block = self.block
+        except AttributeError:  # Ctrl-C came before it was made
+            return
         timeline, value, read = self._writer, self._written, self._read
         if self._readers is None and (self._reader is timeline or (not read and not isinstance(timeline, Uses))):
             if value < read:
@@ -135,7 +141,7 @@ class CachingAllocator(SlowPath):
 
     def make_private(self) -> Self:
         """A pool of this device's memory that serves nobody else."""
-        with self._lock:
+        with sigint_held, self._lock:
             made = type(self)(self.device, self._raw, self.host_accessible, self._hold, self)
             self._pools_made += 1
             self.forget_abandoned()

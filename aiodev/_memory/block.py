@@ -1,7 +1,8 @@
 """Blocks: the pieces that segments are cut into, who may have one that queued work still uses, and where free ones are found.
 
-A block is in one of four states. *Live*: a buffer has it. *Cached*: it is in its bin, as it was freed. *Free*: it is in the
-extents of its kind, where neighbours are joined. A *hole* has no memory behind it; only ranges of addresses have holes.
+A block is in one of five states. *Live*: a buffer has it. *Cached*: it is in its bin, as it was freed. *Free*: it is in the
+extents of its kind, where neighbours are joined. *Taken*: it was free, and is to become live. A *hole* has no memory behind it;
+only ranges of addresses have holes.
 
 **Invariants of extents.**
 
@@ -30,12 +31,13 @@ if TYPE_CHECKING:
 
     from aiodev._core.timeline.timeline import Timeline
 
-__all__ = ["CACHED", "FREE", "HOLE", "LIVE", "Bin", "Block", "Extents", "Segment"]
+__all__ = ["CACHED", "FREE", "HOLE", "LIVE", "TAKEN", "Bin", "Block", "Extents", "Segment"]
 
 LIVE: Final = 0
 CACHED: Final = 1
 FREE: Final = 2
 HOLE: Final = 3
+TAKEN: Final = 4
 #: The lists of blocks that are anybody's, and of those that several timelines use.
 _ANYBODYS, _SHARED = 0, -1
 
@@ -61,7 +63,7 @@ class Segment:
         self.kind = kind
         self.growable = growable
         self.owner = owner
-        self.first = Block(address, nbytes, self, HOLE if growable else LIVE)
+        self.first = Block(address, nbytes, self, HOLE if growable else TAKEN)
         self.holes = [self.first] if growable else []
 
     def blocks(self) -> Iterator[Block]:
@@ -118,7 +120,7 @@ class Block:
         self.listed = False  #: among those whose timelines the allocator is to forget
 
     def __repr__(self) -> str:
-        state = ("live", "cached", "free", "hole")[self.state]
+        state = ("live", "cached", "free", "hole", "taken")[self.state]
         return f"<{state} block of {self.size:,} bytes at {self.address:#x}>"
 
     # Uses
@@ -357,7 +359,7 @@ class Extents:
         """Take the first ``size`` bytes of a free block."""
         self.remove(block)
         rest = block.cut(size)
-        block.state = LIVE
+        block.state = TAKEN
         if rest is not None:
             self._insert(rest)
         return block

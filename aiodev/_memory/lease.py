@@ -12,6 +12,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -20,8 +21,11 @@ import anyio
 from aiodev._core.arguments import message, refusal
 from aiodev._core.at_fork import in_child
 from aiodev._core.backend.registry import DeviceLike
+from aiodev._core.finalizing import until_exit
+from aiodev._core.sigint import sigint_held
 from aiodev._core.waiting.loops import running_loop
 from aiodev._core.waiting.reactor import others_first
+from aiodev._core.waiting.watcher import watcher
 from aiodev._memory.allocators import allocator_for, known_allocator
 
 __all__ = ["Admission", "Lease", "lease", "look_again"]
@@ -70,35 +74,37 @@ class Admission:
     async def acquire(self, nbytes: int) -> bool:
         """Wait until ``nbytes`` are there beside all other leases and every earlier request; False if they can never be."""
         await others_first
-        with self._lock:
-            capacity = self._capacity()
-            if nbytes > capacity:
-                return False
-            if not self._waiting and self.leased + nbytes <= capacity:
-                self.leased += nbytes
-                return True
-            waiter = _Waiter(nbytes)
-            self._waiting.append(waiter)
+        waiter = _Waiter(nbytes)
         try:
-            await waiter.event.wait()
+            with sigint_held, self._lock:
+                capacity = self._capacity()
+                if nbytes > capacity:
+                    waiter.granted = False
+                elif not self._waiting and self.leased + nbytes <= capacity:
+                    self.leased += nbytes
+                    waiter.granted = True
+                else:
+                    self._waiting.append(waiter)
+            if waiter.granted is None:
+                await waiter.event.wait()
         except BaseException:  # a cancellation, as a rule
-            with self._lock:
-                if waiter.granted is None:
+            with sigint_held, self._lock:
+                if waiter in self._waiting:
                     self._waiting.remove(waiter)
-            # Whether it was granted meanwhile or stood before others: those may go on.
-            self.release(nbytes if waiter.granted else 0)
+                # Whether it was granted meanwhile or stood before others: those may go on.
+                self.release(nbytes if waiter.granted else 0)
             raise
-        return bool(waiter.granted)
+        return waiter.granted is True  # nothing is called from here until who asked has noted it
 
     def release(self, nbytes: int) -> None:
         """Give ``nbytes`` back, and grant what can be granted."""
-        with self._lock:
+        with sigint_held, self._lock:
             self.leased -= nbytes
             self._grant()
 
     def look_again(self) -> None:
         """Grant what can be granted, and refuse what never can, after the capacity has changed."""
-        with self._lock:
+        with sigint_held, self._lock:
             self._grant()
 
     def _grant(self) -> None:
@@ -125,6 +131,7 @@ _admissions: dict[str, Admission] = {}
 in_child(_admissions.clear)
 
 
+@until_exit
 class Lease:
     """``async with`` it to have memory set aside; see :func:`aiodev.memory.lease`.
 
@@ -164,8 +171,15 @@ class Lease:
     ) -> None:
         if self._entered == 0:
             raise RuntimeError(f"{self!r} was left without having been entered; use `async with`")
-        self._entered -= 1
-        self._admission.release(self.nbytes)
+        with sigint_held:
+            self._entered -= 1
+            self._admission.release(self.nbytes)
+
+    def __del__(self) -> None:
+        """Give back what was granted, if Ctrl-C came before it could be left."""
+        entered = getattr(self, "_entered", 0)
+        if entered:
+            watcher.call(partial(self._admission.release, entered * self.nbytes))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What it asks for; what has been granted to this one is not granted to another."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from aiodev._core.backend.interface import COMPLETED
 from aiodev._core.config import settings
-from aiodev._memory.block import FREE, HOLE, LIVE, Block, Extents, Segment
+from aiodev._memory.block import FREE, HOLE, TAKEN, Block, Extents, Segment
 from aiodev._memory.stats import Totals
 from aiodev._memory.tuning import LARGE_SEGMENT, OWN_SEGMENT_FROM, SLACK, SMALL_SEGMENT
 
@@ -168,7 +168,7 @@ class Segments:
             kind.remove(block)
             block.absorb(hole)
         rest = block.cut(size)
-        block.state = LIVE
+        block.state = TAKEN
         if rest is not None:
             last = timeline.submitted
             if rest.timeline is None and timeline.counters[COMPLETED] < last:

@@ -12,13 +12,16 @@ All of this happens under the lock that guards segments and extents. The common 
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from aiodev._core.errors import OutOfMemoryError
-from aiodev._memory.block import FREE, Bin, Block, Extents, Segment
+from aiodev._core.sigint import sigint_held
+from aiodev._core.timeline.timeline import living_timelines
+from aiodev._memory.block import CACHED, FREE, LIVE, TAKEN, Bin, Block, Extents, Segment
 from aiodev._memory.segments import RawMemory, Segments
 from aiodev._memory.stats import Totals
 from aiodev._memory.tuning import WORTHWHILE, WORTHWHILE_IN_SEGMENTS
@@ -67,7 +70,7 @@ class SlowPath:
 
     def _find(self, home: Bin, timeline: Timeline) -> Block:
         """A block of the bin's size from the extents, else from the bins of other sizes, else from the backend."""
-        with self._lock:
+        with sigint_held, self._lock:
             if self._looking:  # a finalizer allocates, in the midst of what this thread does here
                 return self._own_segment(home, timeline)
             self._looking = True
@@ -148,6 +151,31 @@ class SlowPath:
             for block in kind.blocks():
                 self._list(block)
 
+    def _find_dropped(self) -> None:
+        """Free the blocks that nobody has: Ctrl-C came between a block and its buffer, or before a buffer's finalizer.
+
+        Nothing but its neighbours refers to such a block. What used it is not known, so that all that is queued now counts.
+        """
+        # Segments that nobody has show how many references are the loops' own. Three, since a debugger may hold one, say.
+        unused = [Segment(0, 0, self.segments.small, growable=False) for _ in range(3)]
+        dropped, alone = [], sys.maxsize
+        for segment in (*unused, *self.segments.all()):
+            for block in segment.blocks():
+                count = sys.getrefcount(block) - (block.next is not None) - block.listed
+                if segment in unused:
+                    alone = min(alone, count)
+                elif count <= alone and block.state in (LIVE, CACHED, TAKEN):
+                    dropped.append(block)
+        queued = {line: line.submitted for line in living_timelines() if not line.reached(line.submitted)} if dropped else {}
+        for block in dropped:
+            if block.state == LIVE:
+                self.totals.allocated -= block.size
+                self.totals.frees += 1
+            if queued:
+                block.uses = dict(queued)
+                block.timeline, block.value = next(iter(queued.items()))
+            block.segment.kind.add(block)
+
     def _list(self, block: Block) -> None:
         """Have the timeline of a free block forgotten when its work is done."""
         if block.timeline is not None:
@@ -168,6 +196,7 @@ class SlowPath:
         """A block when the backend has no more."""
         self.totals.retries += 1
         hooks = [] if (self._common or self)._calling else list(self.hooks)  # else a hook that allocates would call itself
+        self._find_dropped()
         while True:
             self._empty_bins()
             block = self._take_anywhere(home, timeline)
@@ -199,7 +228,8 @@ class SlowPath:
         common = self._common or self
         self._looking, common._calling = False, True
         try:
-            hook(self.device, nbytes)
+            with sigint_held.let_through():
+                hook(self.device, nbytes)
         finally:
             self._looking, common._calling = True, False
 
@@ -236,7 +266,7 @@ class SlowPath:
 
     def empty_cache(self) -> int:
         """Give all memory back that is cached and done with, by the private pools too; returns how many bytes."""
-        with self._lock:
+        with sigint_held, self._lock:
             returned = self._empty_own() + sum(other._empty_own() for other in self.private_pools)
             self.forget_abandoned()
             return returned
@@ -247,12 +277,12 @@ class SlowPath:
 
     def pin(self) -> None:
         """Give nothing back from now on, not even what is free: a graph uses it."""
-        with self._lock:
+        with sigint_held, self._lock:
             self.segments.pins += 1
 
     def unpin(self) -> None:
         """End what ``pin`` began. Where nobody will allocate from it again, what is free goes back."""
-        with self._lock:
+        with sigint_held, self._lock:
             self.segments.pins -= 1
         self.return_abandoned()
 
@@ -266,6 +296,7 @@ class SlowPath:
             return 0
         self._looking = True
         try:
+            self._find_dropped()
             self._empty_bins()
             returned = self.segments.release(self.segments.idle())
             if self.abandoned:
@@ -285,13 +316,13 @@ class SlowPath:
                 block.listed = False
             else:
                 self.pending.append(block)
-        with self._lock:
+        with sigint_held, self._lock:
             if not self._looking:
                 self.segments.idle()  # settles free blocks, those that several timelines used too
 
     def each_segment(self, describe: Callable[[Self, Segment, list[Block]], _T]) -> list[_T]:
         """What ``describe`` says of each segment and its blocks."""
-        with self._lock:
+        with sigint_held, self._lock:
             return [describe(self, segment, list(segment.blocks())) for segment in self.segments.all()]
 
 

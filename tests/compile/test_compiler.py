@@ -268,7 +268,7 @@ def test_unsupported_syntax_is_a_compile_error() -> None:
 
 @needs_compiler
 def test_disk_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A compiled kernel is found again; a damaged file counts as absent."""
+    """A compiled kernel is found again; a damaged file is deleted."""
     x = np.ones(4, "f4")
     spec = spec_of(saxpy, 1, (np.float32(2), x, x, x), key="ab" * 32)
     kernel_code.compile_kernel(spec, str(tmp_path))
@@ -278,7 +278,7 @@ def test_disk_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         patch.setattr(compiler, "compile_result", None)
         assert kernel_code.load_kernel(spec, str(tmp_path))
     file.write_bytes(file.read_bytes()[:-100])
-    assert disk_cache.read(file) is None
+    assert disk_cache.read(file) is None and not file.exists()
 
 
 @needs_compiler

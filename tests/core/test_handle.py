@@ -134,6 +134,20 @@ def test_an_unavailable_backend_is_not_started(add_backend: AddBackend) -> None:
     assert not backend.start_threads
 
 
+def test_a_start_for_which_there_is_no_thread(add_backend: AddBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fails with what to do, and is tried anew."""
+    add_backend()
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(BackendUnavailableError, match="ulimit -u"):
+            aiodev.init_blocking("fake")
+    aiodev.init_blocking("fake", timeout=30)
+
+
 def test_waiting_for_a_start_can_time_out(add_backend: AddBackend) -> None:
     """``init_blocking(timeout=…)`` gives up; the start does not."""
     backend = add_backend()

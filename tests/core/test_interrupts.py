@@ -6,8 +6,8 @@ The interpreter looks for them where a function begins, after each call and wher
 from __future__ import annotations
 
 import asyncio
-import dis
 import functools
+import gc
 import itertools
 import os
 import queue
@@ -16,12 +16,12 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from types import CodeType, FrameType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from interrupts import interrupted_everywhere
 
 import aiodev
 from aiodev import Stream, kernels
@@ -49,10 +49,6 @@ from aiodev.testing import Latch, SimulatedBackend
 
 _poll = select.poll
 WAIT = 30  # seconds that no test takes
-
-
-class Interrupted(BaseException):
-    """What arrives."""
 
 
 class Promptly:
@@ -144,61 +140,6 @@ def own_places(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(blocking, "may_wait_awake", lambda: False)
     monkeypatch.setattr(select, "poll", Poll)
     yield
-
-
-@functools.cache
-def moments(code: CodeType) -> frozenset[int]:
-    """The instructions at which an exception may arrive."""
-    instructions = list(dis.get_instructions(code))
-    behind = {i.offset for before, i in itertools.pairwise(instructions) if before.opname.startswith(("CALL", "RESUME"))}
-    return frozenset(behind | {i.offset for i in instructions if i.opname.startswith("JUMP_BACKWARD")})
-
-
-def interrupt() -> None:
-    """The exception arrives."""
-    raise Interrupted
-
-
-def interrupted_everywhere(
-    act: Callable[[], object],
-    *modules: Any,
-    prepare: Callable[[], object] = lambda: None,
-    arrive: Callable[[], object] = interrupt,
-    least: int = 20,
-) -> Iterator[int]:
-    """Have ``act`` interrupted at its first moment in these modules, then at its second, until it comes to its end.
-
-    ``prepare`` is called before each time, and ``arrive`` is what happens at that moment, of which
-    there are at least ``least``. Gives, after each interrupt, how many there were.
-    """
-    files = {module.__file__ for module in modules}
-    for count in itertools.count(1):
-        left, arrived = count, False
-
-        def trace(frame: FrameType, event: str, argument: object) -> Any:
-            nonlocal left, arrived
-            if frame.f_code.co_filename not in files:
-                return None
-            frame.f_trace_opcodes = True
-            if event == "opcode" and not arrived and frame.f_lasti in moments(frame.f_code):
-                left -= 1
-                if left == 0:
-                    arrived = True
-                    arrive()
-            return trace
-
-        prepare()
-        before = sys.gettrace()
-        sys.settrace(trace)
-        try:
-            with suppress(Interrupted):
-                act()
-        finally:
-            sys.settrace(before)
-        if not arrived:
-            assert count > least, "nothing was traced"
-            return
-        yield count
 
 
 @pytest.mark.usefixtures("own_places")
@@ -625,6 +566,21 @@ def test_a_stream_may_be_made_while_one_is_made() -> None:
             assert len({stream.timeline.queue for stream in kept}) == len(kept)
             while made:
                 made.pop().synchronize_blocking(WAIT)
+
+    in_time(everywhere)
+
+
+def test_what_an_interrupted_stream_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What looks at all streams finds whole ones only, and the next stream is as good as any."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: None)  # finalizers are interrupted, too
+
+    def everywhere() -> None:
+        Stream("cpu").call(int).synchronize_blocking(WAIT)  # which starts the backend
+        for _ in interrupted_everywhere(lambda: Stream("cpu"), stream_module, timeline_module):
+            gc.collect(0)
+            aiodev.synchronize_blocking("cpu", WAIT)
+            assert all(line.counters is not None and line.operations for line in timeline_module.living_timelines())
+            Stream("cpu").call(int).synchronize_blocking(WAIT)
 
     in_time(everywhere)
 

@@ -192,8 +192,11 @@ class BackendHandle:
             ahead, self._attempt, self._starter = self._starter, attempt, starter
             try:
                 starter.start()
-            except BaseException:
+            except BaseException as error:
                 self._attempt, self._starter = None, ahead
+                if isinstance(error, RuntimeError | MemoryError):  # the process or the system has no more
+                    reason = "the system refuses a thread for it; raise the limit of processes (ulimit -u, pids.max)"
+                    raise BackendUnavailableError(self.name, reason) from error
                 raise
         return self._attempt
 

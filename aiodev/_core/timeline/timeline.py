@@ -181,6 +181,7 @@ class Timeline:
         """Submit to the executor itself from now on."""
         assert self._native_counters is not None
         self.counters = self._native_counters
+        # The last of what a new one needs: see __del__.
         self.operations = self.handle.backend.executor
         self.deferred = False
         if self._bound is not None:
@@ -531,7 +532,10 @@ class Timeline:
             ended_faults[self.device] += self.counters[FAULTS]
 
     def __del__(self) -> None:
-        if self.queue == 0 or self.lost is not None:
+        if getattr(self, "queue", 0) == 0 or self.lost is not None:
+            return
+        if not hasattr(self, "operations"):  # Ctrl-C came between the queue and the timeline, which nobody has used
+            watcher.call(partial(self.handle.backend.executor.destroy_queue, self.queue))
             return
         # The watcher holds the timeline, and all that it keeps, until it is idle, and then ends it. It does so even if it
         # is idle now: the collector may have called us in the middle of anything, such as a backend that holds its lock.

@@ -14,10 +14,25 @@ if TYPE_CHECKING:
 def running_loop() -> AbstractEventLoop | None:
     """The asyncio (or uvloop) loop that runs in this thread, or None.
 
-    Where asyncio was not imported, none does. Its native part is asked, which is whole as soon as it can be found.
+    Where asyncio was not imported, none does. Its native part is asked, which is whole as soon as it can be found. A loop
+    that hosts a trio run in guest mode does not run while trio's tasks do.
     """
     native = sys.modules.get("_asyncio")
-    return None if native is None else native._get_running_loop()
+    loop: AbstractEventLoop | None = None if native is None else native._get_running_loop()
+    if loop is not None and "trio" in sys.modules and _is_host(loop):
+        return None
+    return loop
+
+
+def _is_host(loop: AbstractEventLoop) -> bool:
+    """Whether a task of trio runs in a callback of this loop; if one of the loop's own tasks does, trio is outside."""
+    asyncio, trio = sys.modules.get("asyncio"), sys.modules["trio"]
+    if asyncio is None or asyncio.current_task(loop) is not None:
+        return False
+    try:
+        return bool(trio.lowlevel.in_trio_task())
+    except AttributeError:  # it is being imported
+        return False
 
 
 def loop_runs_here() -> bool:

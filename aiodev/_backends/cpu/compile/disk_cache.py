@@ -2,8 +2,8 @@
 
 A file is a header and byte strings, in a form that says nothing but where each begins; to read it runs nothing. What it holds
 is machine code, so the directory must be one that nobody else can write to (:mod:`aiodev._core.cache_directory`). It is written
-under another name and renamed, so readers see all of it or nothing; one that is damaged, or has another form, counts as
-absent and is written anew.
+under another name, flushed to disk and renamed, so readers see all of it or nothing, after a crash as well. One that is
+damaged, or has another form, is deleted and written anew.
 
 Values that go with code are kept as Python literals (:func:`pack`). Those that have none, such as an object of a class of
 numba's that its generated code wants back as it was, are pickled.
@@ -57,6 +57,8 @@ def read(path: Path | None) -> list[bytes] | None:
     begin = len(_MAGIC) + _DIGEST_BYTES
     payload = data[begin:]
     if data[:begin] != _MAGIC + _digest(payload):
+        with contextlib.suppress(OSError):
+            path.unlink()
         return None
     (count,) = _COUNT.unpack_from(payload)
     lengths = struct.unpack_from(f"<{count}Q", payload, _COUNT.size)
@@ -90,6 +92,8 @@ def write_file(path: Path, parts: Sequence[bytes]) -> None:
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(_MAGIC + _digest(payload) + payload)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):
