@@ -215,7 +215,7 @@ def test_a_fork_while_it_is_made_keeps_nobody_waiting(folder: Path) -> None:
     code_cache.stored("test", "identity", make)
     only(folder).unlink()
     try:
-        with code_cache._locked(folder) as locked:
+        with code_cache.folder_lock(folder) as locked:
             assert locked
     finally:
         os.close(gate[1])
@@ -227,11 +227,11 @@ def test_who_waits_for_the_lock_gets_it_when_it_is_free(folder: Path) -> None:
     found: list[bool] = []
 
     def wait() -> None:
-        with code_cache._locked(folder) as locked:
+        with code_cache.folder_lock(folder) as locked:
             found.append(locked)
 
     waiter = threading.Thread(target=wait)
-    with code_cache._locked(folder) as locked:
+    with code_cache.folder_lock(folder) as locked:
         assert locked
         waiter.start()
         while not any(thread.name == "aiodev-cache-lock" for thread in threading.enumerate()):
@@ -244,12 +244,12 @@ def test_who_waits_for_the_lock_gets_it_when_it_is_free(folder: Path) -> None:
 def test_who_has_waited_too_long_leaves_no_lock_behind(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the thread gets that waited in its place, it lets go of."""
     monkeypatch.setattr(code_cache, "_PATIENCE", 0.0)
-    with code_cache._locked(folder) as first, code_cache._locked(folder) as second:
+    with code_cache.folder_lock(folder) as first, code_cache.folder_lock(folder) as second:
         assert (first, second) == (True, False)
         threads = [thread for thread in threading.enumerate() if thread.name == "aiodev-cache-lock"]
     for thread in threads:
         thread.join(60)
-    with code_cache._locked(folder) as locked:
+    with code_cache.folder_lock(folder) as locked:
         assert locked
 
 

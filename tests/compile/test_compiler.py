@@ -7,6 +7,7 @@ import math
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from selection import examples
 from aiodev._backends.cpu.compile import compiler, disk_cache, kernel_code
 from aiodev._backends.cpu.compile.excinfo import decode_error
 from aiodev._backends.cpu.compile.interpreted import interpreted_entry
+from aiodev._backends.executor.code_cache import folder_lock
 from aiodev._core.backend.kernel_arguments import parse_arguments
 from aiodev._core.errors import CompileError, KernelError
 
@@ -279,6 +281,24 @@ def test_disk_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert kernel_code.load_kernel(spec, str(tmp_path))
     file.write_bytes(file.read_bytes()[:-100])
     assert disk_cache.read(file) is None and not file.exists()
+
+
+@needs_compiler
+def test_a_kernel_that_another_process_compiles_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that start together make each kernel once."""
+    x = np.ones(4, "f4")
+    spec = spec_of(saxpy, 1, (np.float32(2), x, x, x), key="ac" * 32)
+    made, there = tmp_path / "made", tmp_path / "there"
+    kernel_code.compile_kernel(spec, str(made))
+    (file,) = made.rglob("*.bin")
+    path = there / file.relative_to(made)
+    monkeypatch.setattr(compiler, "compile_object", None)
+    with ThreadPoolExecutor(1) as pool:
+        with folder_lock(path.parent):
+            waiting = pool.submit(kernel_code.compile_kernel, spec, str(there))
+            assert not wait({waiting}, 0.05).done
+            path.write_bytes(file.read_bytes())
+        waiting.result(30)
 
 
 @needs_compiler

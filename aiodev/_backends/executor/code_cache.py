@@ -28,7 +28,7 @@ try:
 except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["SOURCES", "native_directory", "stored"]
+__all__ = ["SOURCES", "folder_lock", "native_directory", "stored"]
 
 #: What all native code comes from, beside each executor's own.
 SOURCES = ("_backends/executor", "_core/backend/trace_log.py")
@@ -62,7 +62,7 @@ def stored(name: str, identity: str, make: Callable[[], bytes]) -> bytes:
     path = folder / f"{name}-{digest}.o"
     content = _read(path, identity)
     if content is None:
-        with _locked(folder) as locked:
+        with folder_lock(folder) as locked:
             content = _read(path, identity) if locked else None
             if content is None:
                 content = make()
@@ -131,7 +131,7 @@ def _write(path: Path, identity: str, content: bytes, alone: bool) -> None:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[bool]:
+def folder_lock(folder: Path) -> Iterator[bool]:
     """Have a folder's lock, if it is to be had; whether it is."""
     try:
         make_folder(str(folder))

@@ -13,6 +13,7 @@ from pathlib import Path
 from aiodev._backends.cpu.compile import disk_cache as disk, prebuilt
 from aiodev._backends.cpu.compile.interpreted import interpreted_entry
 from aiodev._backends.cpu.compile.kernel_object import KernelObject, link
+from aiodev._backends.executor.code_cache import folder_lock
 from aiodev._backends.executor.machine import host_target
 from aiodev._backends.executor.preload import quiet_import
 from aiodev._core.at_fork import Whole
@@ -50,7 +51,7 @@ def kernel_path(spec: KernelSpec, directory: str) -> Path | None:
 
 
 def compile_kernel(spec: KernelSpec, directory: str) -> None:
-    """Compile ``spec`` into the disk cache, unless it is there.
+    """Compile ``spec`` into the disk cache, unless it is there, or another process puts it there meanwhile.
 
     Raises:
         CompileError: numba refused it.
@@ -58,7 +59,12 @@ def compile_kernel(spec: KernelSpec, directory: str) -> None:
     path = kernel_path(spec, directory)
     if is_interpreted() or disk.read(path) is not None:
         return
-    _compile(spec, path)
+    if path is None:
+        _compile(spec, path)
+        return
+    with folder_lock(path.parent):
+        if disk.read(path) is None:
+            _compile(spec, path)
 
 
 def load_kernel(spec: KernelSpec, directory: str) -> Code:
