@@ -102,7 +102,8 @@ class HostBackend(Backend):
     def _fill(self, entry: int, spec: KernelSpec, code: int | Callable[[bytes, int, int], None]) -> None:
         self._names[entry] = spec.name
         made = Entry(entry)
-        made.uniform, made.pacing = spec.uniform, 0 if spec.paced_by is None else _pacing(spec, spec.paced_by)
+        made.uniform, made.irregular = spec.uniform is True, spec.uniform is None
+        made.pacing = 0 if spec.paced_by is None else _pacing(spec, spec.paced_by)
         self.executor.set_entry(entry, self.adapt(spec, code))
 
     def adapt(self, spec: KernelSpec, code: int | Callable[[bytes, int, int], None]) -> Any:
