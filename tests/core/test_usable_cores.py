@@ -147,13 +147,13 @@ class Watch(CoreWatch):
 
 
 def test_a_watch_follows_a_quota() -> None:
-    """Followers are told when the cores that are left suffice no more for spinning, and when they do again."""
+    """Followers are told when there are fewer cores or more, and whether those suffice for spinning."""
     watch = Watch()
     for quota in (4.0, 1.5, 1.0, 0.5, 2.0):
         watch.found = UsableCores(8, Quota(quota, "file"))
         watch.look()
         assert watch.cores == watch.found
-    assert watch.told == [Spin.FULL, Spin.SHORT, Spin.FULL]
+    assert watch.told == [Spin.FULL, Spin.FULL, Spin.SHORT, Spin.SHORT, Spin.FULL]
 
 
 def test_who_leaves_is_told_no_more() -> None:

@@ -45,6 +45,9 @@ class HostExecutor(Executor):
     def limit_spin(self, nanoseconds: int) -> None:
         """How long idle workers may spin from now on, at most; nothing where none ever does. Called from any thread."""
 
+    def limit_workers(self, count: int) -> None:
+        """How many workers of each device may run from now on, at least one; nothing where they cost nothing."""
+
     @abstractmethod
     def set_entry(self, entry: int, code: Any) -> None:
         """Give an entry its code: an address, or on the portable executor a function ``(arguments, lo, hi)``."""
