@@ -52,3 +52,18 @@ def test_of_several_passes_the_median_counts(harness: Any) -> None:
     assert figure.measured(bar) == 1.1 and bar.met(figure.measured(bar))
     assert figure.formatted(bar) == "1.1 [0.5 to 1.2]"
     assert passes[0].formatted(bar) == "1.2"
+
+
+async def test_what_cannot_be_measured_here_is_left_out(harness: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """With its reason; the others are measured, in one pass or several."""
+
+    async def one(run: Any) -> Any:
+        return harness.Figure("one", "µs", {"aiodev": 1.0})
+
+    async def none(run: Any) -> Any:
+        raise harness.LeftOut("no control group can be made")
+
+    for passes in (1, 2):
+        found = await harness.measure({"none": none, "one": one}, harness.Run(True, 1, passes))
+        assert list(found) == ["one"] and found["one"].values == {"aiodev": 1.0}
+    assert capsys.readouterr().out.count("none: left out: no control group can be made\n") == 3

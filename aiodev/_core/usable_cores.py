@@ -15,7 +15,7 @@ spends the time of those who work. Hence:
 4.  On a single core nobody spins: the other side could not run.
 
 A quota may change while the process runs: an orchestrator resizes a container. So a thread looks once a second, and tells
-those who follow. What they adapt is for how long they spin; the number of workers is that of the start.
+those who follow. What they adapt is for how long they spin, and how many workers run, of those that there were at the start.
 """
 
 from __future__ import annotations
@@ -163,7 +163,10 @@ class CoreWatch:
         return self.look() if self._cores is None else self._cores
 
     def follow(self, follower: Callable[[Spin], object]) -> None:
-        """Call ``follower(spin)`` now, and when that changes; from any thread. It must be short, and not fail."""
+        """Call ``follower(spin)`` now, and when that or the number of cores changes; from any thread.
+
+        It must be short, and not fail.
+        """
         with self._lock:
             self._followers.append(follower)
             follower(self.spin)
@@ -180,7 +183,7 @@ class CoreWatch:
         with self._lock:
             before, self._cores = self._cores, cores
             spin = self._judge(before, cores)
-            if spin != self.spin:
+            if spin != self.spin or (before is not None and cores.count != before.count):
                 self.spin = spin
                 for follower in self._followers:
                     follower(spin)

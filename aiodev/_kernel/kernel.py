@@ -404,7 +404,8 @@ def kernel(
         uniform: every index takes about as long as any other, and waits for nothing. By default that is taken to be so of a
             body without loops that calls none. On the CPU, a thread that waits for such a kernel computes a part of it
             meanwhile, an event loop's too for as long as the loop has nothing else to do. It does as well where the bounds
-            of all loops are made of scalars and lengths, once a launch with the same has been timed; unless this is False.
+            of all loops are made of scalars and lengths, once a launch with the same has been timed; and a thread that is
+            blocked does with any that was short so far; unless this is False.
             Where that is not seen, such as of a body that calls native code, give the names of the parameters whose numbers
             or lengths say how long an index takes.
         reads: names of arrays that the body only reads, where that is not seen. It is seen of what the body reads by itself,

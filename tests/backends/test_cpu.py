@@ -6,6 +6,7 @@ import ctypes
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,9 @@ from aiodev._backends.cpu import CPUBackend, backend as cpu_backend, properties
 from aiodev._backends.cpu.host import HostBackend
 from aiodev._backends.cpu.memory import GRANULARITY, HUGE_PAGE, HostMemory
 from aiodev._backends.cpu.properties import available_memory, cores_of, total_memory
+from aiodev._backends.cpu.structs import Device
 from aiodev._backends.cpu.tuning import HUGE_FROM
+from aiodev._core import usable_cores
 from aiodev._core.config import Settings
 from aiodev._core.errors import BackendUnavailableError
 from aiodev._core.usable_cores import CoreWatch, Quota, UsableCores, allowed_cores
@@ -201,6 +204,39 @@ def test_workers_spin_as_the_quota_allows(environment: dict[str, str], caps: lis
             (cap,) = {worker.spin_cap for worker in executor._workers}
             seen.append(cap)
         assert seen == caps
+    finally:
+        backend.stop()
+
+
+@pytest.mark.parametrize(
+    ("environment", "limits"),
+    [({}, [8, 1, 2, 8, 8]), ({"AIODEV_CPU_DEVICES": "2"}, [4, 1, 1, 4, 4]), ({"AIODEV_CPU_THREADS": "4"}, [4] * 5)],
+)
+def test_workers_beyond_a_quota_rest(
+    environment: dict[str, str], limits: list[int], quotas: Quotas, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the file of the control group has it, which a watch reads; unless the environment says how many there are."""
+    group, own = tmp_path / "sys" / "fs" / "cgroup", tmp_path / "proc" / "self"
+    for directory in (group, own):
+        directory.mkdir(parents=True)
+    (own / "cgroup").write_text("0::/\n")
+    (own / "mountinfo").write_text("25 30 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
+    monkeypatch.setattr(usable_cores, "allowed_cores", lambda: tuple(range(8)))
+    watch = CoreWatch(lambda: usable_cores.usable_cores(tmp_path))
+    monkeypatch.setattr(cpu_backend, "core_watch", watch)
+    backend = _cpu(**environment)
+    if backend.executor_kind != "native":
+        pytest.skip("native code does not run here")
+    backend.start()
+    try:
+        executor: Any = backend.executor
+        found = []
+        for text in ("max 100000", "50000 100000", "150000 100000", "6400000 100000", "max 100000"):
+            (group / "cpu.max").write_text(text)
+            watch.look()
+            (awake,) = {device.workers - device.surplus for device in map(Device, executor._devices)}
+            found.append(awake)
+        assert found == limits
     finally:
         backend.stop()
 

@@ -11,7 +11,8 @@ import pytest
 from pieces import MS, PATIENCE, Entry, one_worker_held, started
 
 from aiodev._backends.cpu.structs import Queue
-from aiodev._backends.cpu.tuning import ALONE, INDEX, LOOK_EVERY
+from aiodev._backends.cpu.tuning import ALONE, INDEX, LOOK_EVERY, SHORT
+from aiodev._core.backend.interface import BLOCKED
 
 
 def busy_for(duration: int) -> None:
@@ -141,6 +142,48 @@ def test_a_helper_begins_nothing_else(cost: int, uniform: bool) -> None:
         assert counters[0] == before and first.covered(100)
         assert not executor.help(queue, value, 10**9, -1)
         assert second.pieces == []
+
+
+def test_a_blocked_thread_goes_by_the_average() -> None:
+    """Of kernels that may depend on elements. Others may be waited for by a loop, and leave them to workers."""
+    with started(1) as executor, one_worker_held(executor):
+        queue, counters = executor.create_queue(0, 0, False)
+        entry = Entry(executor, 1000, False, irregular=True)
+        value = executor.launch(queue, entry.address, 100, b"", 0)
+        assert not executor.help(queue, value, 10**9, -1) and not executor.spin(queue, value, 1_000_000)
+        assert entry.pieces == []
+        began = time.monotonic()
+        while counters[0] < value and time.monotonic() < began + 10:
+            entry.say_cost(1000)  # what seems to be long, since this process is kept from its core, it leaves to workers
+            executor.help(queue, value, 10**9, BLOCKED)
+        assert counters[0] == value
+        assert entry.covered(100) and entry.threads() == {threading.get_ident()}
+
+
+@pytest.mark.parametrize(
+    ("cost", "size", "irregular"), [(1000, 100, False), (0, 100, True), (SHORT * 10, 101, True), (SHORT * 1001, 1, True)]
+)
+def test_a_blocked_thread_takes_nothing_else_by_the_average(cost: int, size: int, irregular: bool) -> None:
+    """Not what is for workers alone, was never run, or is long: a signal would wait for the end of a piece."""
+    with started(1) as executor, one_worker_held(executor):
+        queue, _ = executor.create_queue(0, 0, False)
+        entry = Entry(executor, cost, False, irregular=irregular)
+        value = executor.launch(queue, entry.address, size, b"", 0)
+        assert not executor.help(queue, value, 10**9, BLOCKED)
+        assert entry.pieces == []
+
+
+@pytest.mark.parametrize("said", [1000, 100_000])
+def test_a_blocked_thread_tries_one_index_of_an_irregular_kernel(said: int) -> None:
+    """And leaves the others to workers if that takes so long that the kernel is not short."""
+    with started(1) as executor, one_worker_held(executor):
+        queue, _ = executor.create_queue(0, 0, False)
+        entry = Entry(executor, said, False, irregular=True)
+        entry.before = lambda lo, hi: busy_for(8 * SHORT)
+        value = executor.launch(queue, entry.address, 100, b"", 0)
+        assert executor.help(queue, value, 10**9, BLOCKED)
+        assert [hi - lo for _, lo, hi in entry.pieces] == [1]
+        entry.before = lambda lo, hi: None
 
 
 def test_a_helper_lets_more_urgent_work_go_first() -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+
+import pytest
 from interpreted import World
+from pieces import MS, PATIENCE, Entry, started
 
 from aiodev._backends.cpu.executor import helping, ready_queue
 from aiodev._backends.cpu.structs import Device, Queue, Worker
@@ -72,3 +76,55 @@ def test_nobody_steps_aside_for_a_range_that_is_exhausted() -> None:
     replaced = {"in_the_way": lambda queue, worker: not moves, "step_aside": moves.append, "look_around": look_around}
     assert world.run(ready_queue, "find_work", world.device, world.worker, **replaced) == 0
     assert moves == [] and world.queue.range_linked.value == 0
+
+
+@pytest.mark.parametrize("queues", [1, 3])
+def test_workers_beyond_the_limit_stay_asleep(queues: int) -> None:
+    """However much waits, in a range or in several queues; and they run again once the limit is raised."""
+    with started(2) as executor:
+        entry = Entry(executor, 20 * MS, uniform=False)
+        lanes = [executor.create_queue(0, 0, False) for _ in range(queues)]
+
+        def run(patience: float) -> bool:
+            """Whether two workers were at it at once; the first one waits so many seconds for the second."""
+            entry.pieces.clear()
+            both = threading.Event()
+
+            def before(lo: int, hi: int) -> None:
+                if len(entry.threads()) == 2:
+                    both.set()
+                if len(entry.pieces) == 1:
+                    both.wait(patience)
+
+            entry.before = before
+            values = [executor.launch(queue, entry.address, 64, b"", 0) for queue, _ in lanes]
+            for (queue, _), value in zip(lanes, values, strict=True):
+                assert executor.spin(queue, value, PATIENCE)
+            return both.is_set()
+
+        executor.limit_workers(1)
+        for _ in range(3):
+            assert not run(0.03) and len(entry.threads()) == 1
+        executor.limit_workers(2)
+        assert run(20)
+        executor.limit_workers(1)
+        assert not run(0.03)
+
+
+def test_a_worker_beyond_the_limit_sleeps_though_work_waits() -> None:
+    """Those that are awake come by where it waits before they sleep; and nobody is woken in its place."""
+    world = World()
+    world.open_range(left=1)
+    device, worker = world.device, world.worker
+    device.surplus, device.workers, worker.spin = 1, 2, 100_000
+
+    def sleep(device: Device, worker: Worker) -> None:
+        assert (device.asleep, device.sleepers) == (1, worker)
+        assert world.run(ready_queue, "pop_sleeper", device) is None
+        device.surplus = 0
+        assert world.run(ready_queue, "pop_sleeper", device) == worker
+
+    device.prime = worker
+    replaced = {"sleep": sleep, "watch_core": lambda worker: None, "in_the_way": lambda queue, worker: False}
+    found = world.run(ready_queue, "find_work", device, worker, **replaced)
+    assert found == world.queue.address + 1 and device.asleep == 0

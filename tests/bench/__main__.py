@@ -32,16 +32,17 @@ import library_shapes
 import library_sizes
 import library_sorting
 import memory
+import quotas
 import services
 import text_generation
 import text_training
-from harness import Figure, Run, print_table, write_json, write_rst
+from harness import Run, measure, write_json, write_rst
 from picture import draw_group, draw_readme
 
 GROUPS = {
     "core": (core_submit, core_device, core_loop, core_overload),
     "fairness": (core_fairness,),
-    "crowded": (crowded, services),
+    "crowded": (crowded, quotas, services),
     "kernels": (kernel_launch, kernel_small, kernel_compile, kernel_cold),
     "graphs": (graphs,),
     "generate": (text_generation, text_training),
@@ -56,30 +57,12 @@ GROUPS = {
 }
 #: Groups whose figures are times next to the same peers, so that one picture shows all of them.
 DRAWN = {"library", "random"}
-PAUSE = 2.0  # s
 FIGURES = {name: figure for modules in GROUPS.values() for module in modules for name, figure in module.FIGURES.items()}
 
 
 def figures_of(group: str) -> list[str]:
     """The names of a group's figures."""
     return [name for module in GROUPS[group] for name in module.FIGURES]
-
-
-async def measure(names: list[str], run: Run) -> dict[str, Figure]:
-    """Measure the named figures, printing each as it comes."""
-    passes: dict[str, list[Figure]] = {name: [] for name in names}
-    for _ in range(run.passes):
-        for name in names:
-            passes[name].append(await FIGURES[name](run))
-            # What peers leave behind, such as threads of a BLAS that spin, counts as other processes for a while.
-            await asyncio.sleep(0 if run.smoke else PAUSE)
-            print_table(passes[name][-1:], run)
-    if run.passes == 1:
-        return {name: figures[0] for name, figures in passes.items()}
-    print(f"\n\nMedians of {run.passes} passes")
-    over = {name: Figure.over(figures) for name, figures in passes.items()}
-    print_table(list(over.values()), run)
-    return over
 
 
 def main() -> None:
@@ -101,12 +84,12 @@ def main() -> None:
     chosen = options.names or list(GROUPS)
     names = list(dict.fromkeys(n for name in chosen for n in (figures_of(name) if name in GROUPS else [name])))
     run = Run(options.smoke, options.repeats, options.passes)
-    figures = asyncio.run(measure(names, run))
+    figures = asyncio.run(measure({name: FIGURES[name] for name in names}, run))
     write_json(options.json, list(figures.values()), run)
     if options.rst:
         for group in GROUPS:
-            if set(figures_of(group)) <= set(figures):
-                measured = [figures[name] for name in figures_of(group)]
+            if set(figures_of(group)) <= set(names):
+                measured = [figures[name] for name in figures_of(group) if name in figures]
                 write_rst(options.rst / f"performance-{group}.txt", measured, run)
                 if group in DRAWN:
                     draw_group(measured, options.rst / f"performance-{group}.svg")

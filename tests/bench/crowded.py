@@ -2,7 +2,7 @@
 
 Each figure is one shape of work beside so many busy processes. What counts is the mean time of an await, the reciprocal of
 the rate, and the 99th percentile. Both ways take turns of a third of a second, so that what else happens on the machine hits
-both.
+both. A step of the demo is next to NumPy's in a thread, which is what one would write.
 """
 
 from __future__ import annotations
@@ -22,13 +22,17 @@ from core_submit import nothing
 from harness import Bar, Figure, Run
 
 import aiodev
+from aiodev._demo.measure import Step, threaded
 from aiodev._demo.program import busy_processes
+from aiodev._demo.transformer import FIRST, LENGTH, DeviceText, DeviceWeights, NumPyText, make_weights
 
-__all__ = ["FIGURES"]
+__all__ = ["FIGURES", "SHAPES", "measure"]
 
 BESIDE = (0, 1, 2, 4, 8)
 STREAMS, CHAIN, INDICES, SIDE = 10, 50, 1024, 96
-PEER = "run_in_executor"
+PEER, NUMPY = "run_in_executor", "NumPy, to_thread"
+#: Seconds of a turn.
+TURN = 0.3
 
 
 @aiodev.kernel
@@ -81,6 +85,7 @@ class Ways:
 
     ours: Callable[[], Awaitable[object]]
     theirs: Callable[[], Awaitable[object]]
+    peer: str = PEER
 
 
 class Work:
@@ -94,7 +99,7 @@ class Work:
         self._in_thread = partial(asyncio.get_running_loop().run_in_executor, pool)
         compiled_steps(1, 1, self.hosts[0])
 
-    def empty(self) -> Ways:
+    async def empty(self) -> Ways:
         """A kernel that does nothing."""
 
         async def ours() -> None:
@@ -102,7 +107,7 @@ class Work:
 
         return Ways(ours, lambda: self._in_thread(compiled_nothing))
 
-    def chained(self) -> Ways:
+    async def chained(self) -> Ways:
         """50 small kernels of some µs, one after the other, of which the last is awaited; in a thread they are one call."""
         count, out, host = self._count(2, 1), self.outs[0], self.hosts[0]
 
@@ -117,7 +122,7 @@ class Work:
 
         return Ways(ours, lambda: self._in_thread(in_a_row))
 
-    def stepping(self, duration: int, size: int) -> Ways:
+    async def stepping(self, duration: int, size: int) -> Ways:
         """A kernel of so many µs, over so many indices."""
         count, out, host = self._count(duration, size), self.outs[0], self.hosts[0]
 
@@ -126,7 +131,7 @@ class Work:
 
         return Ways(ours, lambda: self._in_thread(compiled_steps, size, count, host))
 
-    def streaming(self) -> Ways:
+    async def streaming(self) -> Ways:
         """A kernel of 60 µs on each of ten streams, all of which are awaited together."""
         count = self._count(60, 1)
 
@@ -140,7 +145,7 @@ class Work:
 
         return Ways(ours, theirs)
 
-    def shading(self) -> Ways:
+    async def shading(self) -> Ways:
         """A small picture is shaded: four kernels, of which the last is awaited."""
         radius = 4
         weights = np.full(2 * radius + 1, 1 / (2 * radius + 1), np.float32)
@@ -159,6 +164,25 @@ class Work:
 
         return Ways(ours, lambda: self._in_thread(compiled_shading, hosts[0], weights, *hosts[1:]))
 
+    async def writing(self) -> Ways:
+        """A step of the demo's transformer, captured: the next token of a text, which is begun anew when it is full."""
+        weights = make_weights()
+        text = await DeviceText(DeviceWeights(weights, self.stream.device)).capture()
+        assert [await text.step(FIRST, 0)] == [await threaded(NumPyText(weights))(FIRST, 0)]
+
+        def written(step: Step) -> Callable[[], Awaitable[object]]:
+            token, place = FIRST, 0
+
+            async def one() -> None:
+                nonlocal token, place
+                token, place = await step(token, place), place + 1
+                if place == LENGTH:
+                    token, place = FIRST, 0
+
+            return one
+
+        return Ways(written(text.step), written(threaded(NumPyText(weights))), NUMPY)
+
     def _count(self, duration: int, size: int) -> int:
         """How many steps each of so many indices takes, that all of them take so many µs."""
         tried, times = max(1, 200_000 // size), []
@@ -169,7 +193,7 @@ class Work:
         return max(1, round(duration * tried / min(times)))
 
 
-SHAPES: dict[str, tuple[str, Callable[[Work], Ways]]] = {
+SHAPES: dict[str, tuple[str, Callable[[Work], Awaitable[Ways]]]] = {
     "empty": ("an empty kernel", Work.empty),
     "index": ("60 µs of one index", lambda work: work.stepping(60, 1)),
     "shared": ("60 µs shared", lambda work: work.stepping(60, INDICES)),
@@ -177,6 +201,7 @@ SHAPES: dict[str, tuple[str, Callable[[Work], Ways]]] = {
     "chain": ("a chain of 50 kernels of 2 µs", Work.chained),
     "streams": ("60 µs on each of ten streams at once", Work.streaming),
     "shading": ("shading a small picture", Work.shading),
+    "token": ("a step of the demo", Work.writing),
 }
 
 
@@ -203,30 +228,30 @@ class Turn:
         return float(np.percentile(self.times, 99))
 
 
-async def measure(shape: str, beside: int, run: Run) -> Figure:
-    """Awaits of one shape of work beside so many busy processes."""
+async def measure(shape: str, run: Run, where: str, beside: int = 0, seconds: float = TURN) -> Figure:
+    """Awaits of one shape of work, in turns of so many seconds, beside so many busy processes."""
     what, make = SHAPES[shape]
     await aiodev.init("cpu")
-    ours, theirs = (Turn(0.01 if run.smoke else 0.3) for _ in range(2))
+    ours, theirs = (Turn(0.01 if run.smoke else seconds) for _ in range(2))
     with ThreadPoolExecutor(None if shape == "streams" else 1) as pool:
-        ways = make(Work(pool))
+        ways = await make(Work(pool))
         for turn, way in ((ours, ways.ours), (theirs, ways.theirs)):  # all code is loaded
             await turn.mean(way)
         with busy_processes(beside):
             values = await run.medians(
                 {
                     "aiodev": lambda: ours.mean(ways.ours),
-                    PEER: lambda: theirs.mean(ways.theirs),
+                    ways.peer: lambda: theirs.mean(ways.theirs),
                     "aiodev, p99": ours.p99,
-                    f"{PEER}, p99": theirs.p99,
+                    f"{ways.peer}, p99": theirs.p99,
                 }
             )
-    bars = [Bar(PEER, at_most=1), Bar(f"{PEER}, p99", at_most=1, case="aiodev, p99")]
-    return Figure(f"{what}, beside {beside} busy processes", "µs", values, bars)
+    bars = [Bar(ways.peer, at_most=1), Bar(f"{ways.peer}, p99", at_most=1, case="aiodev, p99")]
+    return Figure(f"{what}, {where}", "µs", values, bars)
 
 
 def _figure(shape: str, beside: int) -> Callable[[Run], Any]:
-    return lambda run: measure(shape, beside, run)
+    return lambda run: measure(shape, run, f"beside {beside} busy processes", beside)
 
 
 FIGURES = {f"{shape}-beside-{beside}": _figure(shape, beside) for shape in SHAPES for beside in BESIDE}

@@ -24,10 +24,30 @@ from types import MappingProxyType
 
 import aiodev
 
-__all__ = ["Bar", "Case", "Figure", "Medians", "Run", "format_value", "print_table", "write_json", "write_rst"]
+__all__ = [
+    "Bar",
+    "Case",
+    "Figure",
+    "LeftOut",
+    "Medians",
+    "Run",
+    "format_value",
+    "measure",
+    "print_table",
+    "write_json",
+    "write_rst",
+]
 
 #: Measures once and returns the figure, in its unit; a function or a coroutine function.
 Case = Callable[[], float | Awaitable[float]]
+
+
+class LeftOut(Exception):
+    """A figure that cannot be measured on this machine, which is no failure; says why."""
+
+
+#: Seconds between two figures.
+PAUSE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +144,27 @@ class Run:
         found = Medians((name, statistics.median(values)) for name, values in samples.items())
         found.rounds = samples
         return found
+
+
+async def measure(figures: Mapping[str, Callable[[Run], Awaitable[Figure]]], run: Run) -> dict[str, Figure]:
+    """Measure figures, printing each as it comes; without those that cannot be measured here, which is said."""
+    passes: dict[str, list[Figure]] = {name: [] for name in figures}
+    for _ in range(run.passes):
+        for name, figure in figures.items():
+            try:
+                passes[name].append(await figure(run))
+            except LeftOut as reason:
+                print(f"\n{name}: left out: {reason}")
+                continue
+            # What peers leave behind, such as threads of a BLAS that spin, counts as other processes for a while.
+            await asyncio.sleep(0 if run.smoke else PAUSE)
+            print_table(passes[name][-1:], run)
+    if run.passes == 1:
+        return {name: found[0] for name, found in passes.items() if found}
+    print(f"\n\nMedians of {run.passes} passes")
+    over = {name: Figure.over(found) for name, found in passes.items() if found}
+    print_table(list(over.values()), run)
+    return over
 
 
 def machine() -> dict[str, object]:

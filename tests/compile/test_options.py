@@ -54,7 +54,7 @@ def test_options_are_part_of_the_key() -> None:
 
 @needs_compiler
 async def test_a_uniform_kernel_says_so_to_the_executor() -> None:
-    """Its entry does; that of a kernel which says nothing does not."""
+    """Its entry does, and not that of a kernel which says that it is none. One of which nobody knows is irregular."""
     await aiodev.init("cpu")
 
     def body(i, x):
@@ -64,7 +64,18 @@ async def test_a_uniform_kernel_says_so_to_the_executor() -> None:
         kernel = aiodev.kernel(uniform=uniform)(body)
         await kernel[1](aiodev.zeros(1, device="cpu"))
         (variant,) = kernel._specializations.all()
-        assert Entry(variant.loading.entry).uniform == uniform
+        entry = Entry(variant.loading.entry)
+        assert (entry.uniform, entry.irregular) == (uniform, False)
+
+    def counting(i, x):
+        while x[i] < 3:
+            x[i] += 1
+
+    kernel = aiodev.kernel(counting)
+    await kernel[1](aiodev.zeros(1, device="cpu"))
+    (variant,) = kernel._specializations.all()
+    entry = Entry(variant.loading.entry)
+    assert (entry.uniform, entry.irregular) == (False, True)
 
 
 async def test_what_a_kernel_is_said_to_read_outlives_its_failure() -> None:

@@ -197,4 +197,4 @@ async def test_a_kernels_entry_knows_the_words_that_count() -> None:
     (specialization,) = smooth._specializations.all()
     entry = Entry(specialization.loading.entry)
     # words: 0 the shape, 1 n, 2 factor, 3 and 4 x, 5 and 6 weights, 7 and 8 out
-    assert entry.pacing == 1 << 1 | 1 << 6 and not entry.uniform
+    assert entry.pacing == 1 << 1 | 1 << 6 and not entry.uniform and not entry.irregular

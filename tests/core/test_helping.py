@@ -31,6 +31,12 @@ def increment(i, x):
     x[i] += 1
 
 
+@aiodev.kernel
+def count_to(i, counts, out):
+    for number in range(counts[i]):
+        out[i] = number
+
+
 @aiodev.kernel(uniform=True)
 def burn(i, stop, out):
     """About a µs for each index, until ``stop``."""
@@ -83,6 +89,24 @@ async def test_a_thread_that_blocks_helps_too() -> None:
         assert done.query()
     found = await array.numpy()
     assert found[0] > 3 and (found == found[0]).all()
+
+
+@native
+async def test_a_thread_that_blocks_runs_loops_that_depend_on_elements() -> None:
+    """Once they have been short; and a task does not, whose loop might have to wait for one that is long."""
+    counts, out = (aiodev.zeros(100, np.int64, "cpu") for _ in range(2))
+    for _ in range(3):
+        await count_to[100](counts, out)
+    with held_workers(aiodev.get_backend("cpu")):  # type: ignore[arg-type]
+        done = count_to[100](counts, out)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await done
+        for _ in range(100):  # if this process is kept from its core, that seems to be long
+            with contextlib.suppress(TimeoutError):
+                await asyncio.to_thread(done.synchronize_blocking, 0.2)
+                break
+        assert done.query()
 
 
 @native

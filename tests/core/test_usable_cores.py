@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from quota_group import NoGroupError, QuotaGroup, quota_group
 
 from aiodev._core import usable_cores as module
-from aiodev._core.control_groups import groups_of
 from aiodev._core.usable_cores import CoreWatch, Quota, Spin, UsableCores, allowed_cores, usable_cores
 
 
@@ -51,7 +51,7 @@ def system(request: pytest.FixtureRequest, tmp_path: Path) -> System:
 @pytest.fixture(autouse=True)
 def eight_cores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """An affinity of eight cores, but for tests of the machine."""
-    if "quotas" not in request.fixturenames:
+    if "group" not in request.fixturenames:
         monkeypatch.setattr(module, "allowed_cores", lambda: tuple(range(8)))
 
 
@@ -147,13 +147,13 @@ class Watch(CoreWatch):
 
 
 def test_a_watch_follows_a_quota() -> None:
-    """Followers are told when the cores that are left suffice no more for spinning, and when they do again."""
+    """Followers are told when there are fewer cores or more, and whether those suffice for spinning."""
     watch = Watch()
     for quota in (4.0, 1.5, 1.0, 0.5, 2.0):
         watch.found = UsableCores(8, Quota(quota, "file"))
         watch.look()
         assert watch.cores == watch.found
-    assert watch.told == [Spin.FULL, Spin.SHORT, Spin.FULL]
+    assert watch.told == [Spin.FULL, Spin.FULL, Spin.SHORT, Spin.SHORT, Spin.FULL]
 
 
 def test_who_leaves_is_told_no_more() -> None:
@@ -207,24 +207,13 @@ def test_what_was_throttled_before_counts_for_nothing() -> None:
 
 
 @pytest.fixture
-def quotas() -> Iterator[Path]:
+def group() -> Iterator[QuotaGroup]:
     """A group of the machine that takes quotas and processes, made for the test."""
-    for directory, version in groups_of("cpu"):
-        group = directory / f"aiodev-test-{os.getpid()}"
-        file = group / ("cpu.max" if version == 2 else "cpu.cfs_quota_us")
-        try:
-            group.mkdir()
-        except OSError as error:
-            reason = f"no control group can be made: {error}"
-            continue
-        try:
-            if file.is_file() and os.access(file, os.W_OK):
-                yield file
-                return
-            reason = f"{directory} gives its groups no quotas"
-        finally:
-            group.rmdir()
-    pytest.skip(reason if groups_of("cpu") else "there are no control groups here")
+    try:
+        with quota_group() as made:
+            yield made
+    except NoGroupError as reason:
+        pytest.skip(str(reason))
 
 
 _PROGRAM = """
@@ -244,21 +233,17 @@ print(aiodev.get_device_properties("cpu").extra["cpu_quota"], flush=True)
 
 
 @pytest.mark.skipif(len(allowed_cores()) < 2, reason="one core")
-def test_a_quota_of_one_core(quotas: Path) -> None:
+def test_a_quota_of_one_core(group: QuotaGroup) -> None:
     """In a group with a quota of one core there is one worker, and threads spin shortly; a quota that changes is seen."""
-
-    def limit(quota: int) -> None:
-        quotas.write_text(f"{quota} 100000" if quotas.name == "cpu.max" else str(quota))
-
-    limit(100_000)
+    group.limit(1.0)
     environment = {name: text for name, text in os.environ.items() if "SPIN" not in name} | {"AIODEV_CPU_THREADS": ""}
     with subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM, str(quotas.parent / "cgroup.procs")],
+        [sys.executable, "-c", _PROGRAM, str(group.directory / "cgroup.procs")],
         env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     ) as program:  # fmt: skip
         assert program.stdin is not None and program.stdout is not None
         assert program.stdout.readline().split() == ["1", "SHORT", "1.0"]
-        limit(400_000)
+        group.limit(4.0)
         program.stdin.write("\n")
         program.stdin.flush()
         assert program.stdout.readline().strip() == "4.0"

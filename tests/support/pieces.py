@@ -25,14 +25,16 @@ _entries: WeakKeyDictionary[NativeExecutor, list[Entry]] = WeakKeyDictionary()
 class Entry:
     """An entry in Python that records its pieces, and before each one calls ``before(lo, hi)``."""
 
-    def __init__(self, executor: NativeExecutor, cost: int, uniform: bool = True, fails_at: int = -1) -> None:
+    def __init__(
+        self, executor: NativeExecutor, cost: int, uniform: bool = True, fails_at: int = -1, irregular: bool = False
+    ) -> None:
         self.pieces: list[tuple[int, int, int]] = []  #: thread, first index, end
         self.before = lambda lo, hi: None
         self.address = arena.allocate(sizeof(Code))
         self._fails_at = fails_at
         self._callback = _ENTRY(self._run)
         self._code = Code(self.address)
-        self._code.uniform = uniform
+        self._code.uniform, self._code.irregular = uniform, irregular
         self.say_cost(cost)
         _entries.setdefault(executor, []).append(self)
         executor.set_entry(self.address, ctypes.cast(self._callback, ctypes.c_void_p).value or 0)

@@ -68,7 +68,7 @@ class CPUBackend(HostBackend):
             BackendUnavailableError: the native one was asked for, and fails to start.
         """
         asked, usable = self.settings.cpu_threads, core_watch.cores
-        self.adopt(self._make_executor(worker_count(usable, self.device_count(), asked)))
+        self.adopt(self._make_executor(self._worker_count()))
         self.workers_reason = f"AIODEV_CPU_THREADS={asked}; {usable}" if asked else str(usable)
         core_watch.follow(self._follow)
 
@@ -80,6 +80,10 @@ class CPUBackend(HostBackend):
 
     def _follow(self, spin: Spin) -> None:
         self.executor.limit_spin(self.settings.worker_spin_ns(spin))
+        self.executor.limit_workers(self._worker_count())
+
+    def _worker_count(self) -> int:
+        return worker_count(core_watch.cores, self.device_count(), self.settings.cpu_threads)
 
     def _make_executor(self, threads: int) -> HostExecutor:
         if self.executor_kind == "native":

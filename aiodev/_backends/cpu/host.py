@@ -45,6 +45,9 @@ class HostExecutor(Executor):
     def limit_spin(self, nanoseconds: int) -> None:
         """How long idle workers may spin from now on, at most; nothing where none ever does. Called from any thread."""
 
+    def limit_workers(self, count: int) -> None:
+        """How many workers of each device may run from now on, at least one; nothing where they cost nothing."""
+
     @abstractmethod
     def set_entry(self, entry: int, code: Any) -> None:
         """Give an entry its code: an address, or on the portable executor a function ``(arguments, lo, hi)``."""
@@ -102,7 +105,8 @@ class HostBackend(Backend):
     def _fill(self, entry: int, spec: KernelSpec, code: int | Callable[[bytes, int, int], None]) -> None:
         self._names[entry] = spec.name
         made = Entry(entry)
-        made.uniform, made.pacing = spec.uniform, 0 if spec.paced_by is None else _pacing(spec, spec.paced_by)
+        made.uniform, made.irregular = spec.uniform is True, spec.uniform is None
+        made.pacing = 0 if spec.paced_by is None else _pacing(spec, spec.paced_by)
         self.executor.set_entry(entry, self.adapt(spec, code))
 
     def adapt(self, spec: KernelSpec, code: int | Callable[[bytes, int, int], None]) -> Any:

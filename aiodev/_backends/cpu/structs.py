@@ -26,6 +26,7 @@ class Entry(Struct):
     cost: int  #: picoseconds an index, or 0 while unknown
     uses: int  #: launches so far
     uniform: int  #: 1 if all indices take about as long, whatever the arguments, and wait for nothing
+    irregular: int  #: 1 if nothing says how long an index takes, but how long others took: it may depend on elements
     #: Bits of the argument words, by number, that alone say how long an index takes, which waits for nothing; or 0.
     pacing: int
     #: Paces: measured cost of an index with given words of those, as a digest of them (high bits) and picoseconds (low bits).
@@ -168,6 +169,8 @@ class Device(Struct, alignment=64):
     #: The virtual time of a queue that has had its share, neither more nor less.
     clock: Atomic[int] = words(PRIORITIES, line=True)
     came: Atomic[int] = words(PRIORITIES)  #: how often a queue has become active, that is, waits or is served
+    asleep: int  #: how many workers are among the sleepers
+    surplus: int  #: how many are to be, since a quota has become smaller; written without the lock
 
     gone: Atomic[int] = words(PRIORITIES, line=True)  #: how often one has ceased to be; written without the lock
 

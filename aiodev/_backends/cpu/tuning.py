@@ -137,9 +137,9 @@ DOUBTED: Final = 20_000_000
 #: As ``ALONE``, on a crowded machine (ns): several slices of others, for one of whom a member with a chunk and no core may
 #: have to wait. Larger: long kernels run on one core for longer; smaller: a range waits for such a member.
 ALONE_IN_A_CROWD: Final = 10_000_000
-#: Longest kernel (ns, all its indices) that a helper takes on a crowded machine. Larger: long kernels stay with a thread that
-#: may lose its core, where a worker would wake up on a free one; smaller: more wake-ups, which cost the more the shorter
-#: kernels are.
+#: Longest kernel (ns, all its indices) that a helper takes on a crowded machine, and of irregular ones, by the average, that
+#: a blocked thread takes on any. Larger: long kernels stay with a thread that may lose its core, where a worker would wake up
+#: on a free one, and signals wait for irregular ones; smaller: more wake-ups, which cost the more the shorter kernels are.
 SHORT: Final = 250_000
 #: Waiters that are to spin for longer than this (ns) do so on a crowded machine, too: that is a wait, and no attempt to save
 #: one. Larger: they give up at once; smaller: attempts to save a wake-up cost slices.

@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, NoReturn
+from typing import Any, ClassVar, Final, NamedTuple, NoReturn
 
 from aiodev._core.backend.kernel_arguments import KernelArgument, parse_arguments
 from aiodev._core.backend.trace_log import TraceLog
@@ -37,6 +37,8 @@ __all__ = [
 #: Words of a queue's counters: int64, written by the backend, readable by anyone at any time. COMPLETED and FAULTS share
 #: a cache line, which workers write; SUBMITTED is on the next, which submitters write.
 COMPLETED, FAULTS, SUBMITTED, COUNTER_WORDS = 0, 1, 8, 16
+#: No descriptor, see `Executor.help`.
+BLOCKED: Final = -2
 
 
 #: DLPack's types of memory that is the host's: its own, and page-locked for CUDA and for ROCm.
@@ -145,7 +147,9 @@ class KernelSpec(NamedTuple):
     arguments: tuple[str, ...]
     options: tuple[tuple[str, Any], ...] = ()
     key: str = ""  #: content hash of source, constants, globals, closure, types and options; a backend adds its versions
-    uniform: bool = False  #: all indices take about as long and none waits: a thread that waits for the kernel may run some
+    #: All indices take about as long and none waits: a thread that waits for the kernel may run some. None where that is not
+    #: known, nor said to be otherwise: a thread that does nothing else meanwhile may.
+    uniform: bool | None = False
     #: The places of the arguments whose values, or lengths, alone say how long an index takes, where none waits: a thread that
     #: waits may run some that are as long as others were; None where that is not known.
     paced_by: tuple[int, ...] | None = None
@@ -186,6 +190,8 @@ class Executor(ABC):
     #: Words of a queue's counters, int64, which the executor writes and anyone may read at any time: how many operations have
     #: completed, how many faults there were, and how many were submitted; and how many words there are.
     COMPLETED, FAULTS, SUBMITTED, COUNTER_WORDS = COMPLETED, FAULTS, SUBMITTED, COUNTER_WORDS
+    #: What ``help`` is given in place of a descriptor by a thread that does nothing else.
+    BLOCKED = BLOCKED
 
     def __reduce__(self) -> NoReturn:
         """Queues are not copied and not pickled."""
@@ -352,7 +358,8 @@ class Executor(ABC):
     def help(self, queue: int, value: int, duration: int, descriptor: int) -> bool:
         """Do a part of what ``value`` waits for in this thread, without the GIL, for about ``duration`` ns at most.
 
-        That ends within some 0.2 ms of when ``descriptor`` becomes readable, if it is not -1. Returns whether there was
+        That ends within some 0.2 ms of when ``descriptor`` becomes readable. It is -1 where it is not seen what else the
+        thread may have to do, and ``BLOCKED`` where that is nothing before ``value`` is reached. Returns whether there was
         anything to do, here and now. An executor whose device does all of it, the default, returns False.
         """
         return False

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from aiodev._core.arguments import seconds
+from aiodev._core.backend.interface import BLOCKED
 from aiodev._core.tuning import TURN_NS
 from aiodev._core.waiting.spinning import may_wait_awake, note_wait, spin
 from aiodev._core.waiting.sync_debug import about_to_block
@@ -107,17 +108,10 @@ def _wait_until(deadline: float, timeline: Timeline, value: int) -> None:
         timeline.handle.start_soon(lambda error: started.set())
         if not started.wait(min(deadline - time.monotonic(), threading.TIMEOUT_MAX)):
             raise _Late
-    if timeline.reached(value) or spin(timeline, value):
+    if timeline.reached(value) or _help(deadline, timeline, value):  # before a spin, which may do less than a blocked thread
         return
-    if not timeline.parked:
-        timeline.parked_at = time.monotonic_ns()
-    while may_wait_awake():
-        duration = min(TURN_NS, max(0, deadline - time.monotonic()) * 1e9)
-        if not timeline.operations.help(timeline.queue, value, int(duration), -1):
-            break
-        if timeline.reached(value):
-            note_wait(timeline)
-            return
+    if spin(timeline, value) or _help(deadline, timeline, value):
+        return
     # An exception may arrive at any instruction, and a signal's handler may wait, too. So the place is taken, and put back only
     # when it is whole: whoever waits meanwhile, or after an interrupt, has another.
     place, _thread.parking = _thread.parking, None
@@ -137,6 +131,20 @@ def _wait_until(deadline: float, timeline: Timeline, value: int) -> None:
     if not in_time:
         raise _Late
     note_wait(timeline)
+
+
+def _help(deadline: float, timeline: Timeline, value: int) -> bool:
+    """Do a part of the work for as long as there is any to do here; whether ``value`` was reached."""
+    if not timeline.parked:
+        timeline.parked_at = time.monotonic_ns()
+    while may_wait_awake():
+        duration = min(TURN_NS, max(0, deadline - time.monotonic()) * 1e9)
+        if not timeline.operations.help(timeline.queue, value, int(duration), BLOCKED):
+            break
+        if timeline.reached(value):
+            note_wait(timeline)
+            return True
+    return False
 
 
 def forget_places_after_fork() -> None:

@@ -88,7 +88,7 @@ class Specializations:
         self._options, self._launch_options, self._uniform = options, launch_options, uniform
         self._reads = reads
         self._uses: dict[str | None, BodyUse] = {}
-        self._paces: dict[str | None, tuple[bool, tuple[int, ...] | None]] = {}
+        self._paces: dict[str | None, tuple[bool | None, tuple[int, ...] | None]] = {}
         self._accesses: dict[str | None, tuple[Access, ...]] = {}
         self.forget()
 
@@ -152,8 +152,8 @@ class Specializations:
         bounds = farthest(self._accesses_of(which, body), places)
         return Specialization(keys, device, signature, self._loading(spec, device), bounds)
 
-    def _pace_of(self, which: str | None, body: Callable[..., None]) -> tuple[bool, tuple[int, ...] | None]:
-        """Whether all indices take as long, and the places of the arguments that say how long, if not."""
+    def _pace_of(self, which: str | None, body: Callable[..., None]) -> tuple[bool | None, tuple[int, ...] | None]:
+        """Whether all indices take as long, and the places of the arguments that say how long, if not; or None."""
         if isinstance(self._uniform, bool):
             return self._uniform, None
         pace = self._paces.get(which)
@@ -162,7 +162,8 @@ class Specializations:
             if names is None:
                 names = () if is_loop_free(body) else paced_by(body, self.ndim)
             places = None if names is None else tuple(n for n, name in enumerate(self.names) if name in names)
-            pace = self._paces[which] = (True, None) if places == () else (False, places)
+            pace = (True, None) if places == () else (None if places is None else False, places)
+            self._paces[which] = pace
         return pace
 
     def _accesses_of(self, which: str | None, body: Callable[..., None]) -> tuple[Access, ...]:

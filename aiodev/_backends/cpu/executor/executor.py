@@ -181,6 +181,11 @@ class NativeExecutor(HostExecutor):
             worker.spin_cap = nanoseconds
             worker.spin = nanoseconds
 
+    def limit_workers(self, count: int) -> None:
+        """See the ABC. Those beyond that sleep once they look for work the next time."""
+        for device in map(Device, self._devices):
+            device.surplus = max(0, device.workers - count)
+
     # Queues
 
     def create_queue(self, index: int, priority: int, reserved: bool) -> tuple[int, memoryview[int]]:

@@ -4,7 +4,8 @@ Where there are as many workers as cores, a thread that spins keeps a worker off
 place. It joins the queue's range like any worker; and where the queue waits for a worker, which may have to wake up first, it
 runs the queue itself. It takes nothing that seems to end after its time is over. So it helps with uniform kernels, and with
 paced ones, whose loops go as far as arguments say, once an index has been timed with the very same arguments: in any other, the
-cost of the indices so far says nothing about the next one.
+cost of the indices so far says nothing about the next one. A thread that is blocked, which nobody else waits for, takes it for
+a guess.
 
 On a crowded machine a waiter that finds nothing to help with does not spin, and a helper takes short kernels only, and wakes
 nobody to join in.
@@ -16,7 +17,7 @@ from aiodev._backends.cpu.executor.affinity import send_away
 from aiodev._backends.cpu.executor.core_time import without_core
 from aiodev._backends.cpu.executor.crowding import alone_until, is_crowded, note_crowd
 from aiodev._backends.cpu.executor.fairness import begin_turn, first, take_out
-from aiodev._backends.cpu.executor.parallel_for import join_range, known_cost, time_left
+from aiodev._backends.cpu.executor.parallel_for import expected_cost, join_range, time_left
 from aiodev._backends.cpu.executor.ready_queue import enter_range, outranked, send_for_worker, wake_for_range
 from aiodev._backends.cpu.executor.worker import finish, hand_back, next_record, step, take_up, turn_is_over
 from aiodev._backends.cpu.structs import OP_COMMAND, OP_KERNEL, Crowd, Device, Helper, KernelRecord, Queue, Record
@@ -50,7 +51,7 @@ def suits(crowd: Crowd, helper: Helper, record: Record, left: int) -> bool:
     operation = record.mark & OPERATION_MASK
     if operation != OP_KERNEL and operation != OP_COMMAND:
         return left > 0
-    cost = known_cost(KernelRecord(record))
+    cost = expected_cost(helper, KernelRecord(record))
     if cost == 0 or cost > helper.longest * 1000:
         return False
     if is_crowded(crowd, now()) and cost * KernelRecord(record).size > SHORT * 1000:
@@ -71,7 +72,7 @@ def help_with_range(helper: Helper, queue: Queue, value: int) -> int:
     range_device, outcome = queue.range_device, MISSED
     lock(range_device.lock)
     if queue.range_linked.value != 0:  # so it is not completed before the lock is free
-        cost = known_cost(KernelRecord(queue.cursor))
+        cost = expected_cost(helper, KernelRecord(queue.cursor))
         if cost == 0 or cost > helper.longest * 1000:
             outcome = REFUSED
         elif (

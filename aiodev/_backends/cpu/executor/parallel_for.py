@@ -28,12 +28,14 @@ from aiodev._backends.cpu.tuning import (
     OPERATION,
     PARTS,
     SERIAL_BELOW,
+    SHORT,
     SLICE,
 )
 from aiodev._backends.executor.compile import inner
 from aiodev._backends.executor.fields import Atomic, sizeof
 from aiodev._backends.executor.intrinsics import c_poll, call_entry, now, on_stack
 from aiodev._backends.executor.locking import lock, unlock
+from aiodev._core.backend.interface import BLOCKED
 
 #: The event in ``struct pollfd``: there is something to read.
 POLLIN = 1
@@ -57,7 +59,7 @@ def run_kernel(device: Device, worker: Worker | None, helper: Helper | None, que
     entry.uses = uses
     cost, trusted = entry.cost, helper is None
     if helper is not None:
-        cost, trusted = known_cost(record), entry.uniform == 0
+        cost, trusted = expected_cost(helper, record), entry.pacing != 0
     if cost != 0 and cost <= SERIAL_BELOW * 1000 // size and uses & 63 != 0 and trusted:
         run_chunk(queue, record, 0, size)
         if cost * size > OPERATION * 1000:
@@ -68,8 +70,8 @@ def run_kernel(device: Device, worker: Worker | None, helper: Helper | None, que
         start = measure(queue, worker, helper, record, size)
     if start == size or queue.range_status.value != 0:
         return True
-    cost = entry.cost if helper is None else known_cost(record)
-    most = 1 if cost == 0 else max(1, CHUNK * 1000 // cost)
+    cost = entry.cost if helper is None else expected_cost(helper, record)
+    most = 1 if cost == 0 or (helper is not None and entry.irregular != 0) else max(1, CHUNK * 1000 // cost)
     if size - start <= max(1, most // PARTS):  # too little to share: a helper could only move it, and its data, off this core
         begin = now()
         if helper is None:
@@ -133,6 +135,20 @@ def known_cost(record: KernelRecord) -> int:
     digest = pace_digest(record)
     pace = pace_place(entry, digest).load()
     return pace & PACE if pace >> PACE_BITS == digest else 0
+
+
+@inner
+def expected_cost(helper: Helper, record: KernelRecord) -> int:
+    """The cost of an index of this launch (ps) by which a helper goes; 0 if it leaves the kernel to workers.
+
+    Of an irregular kernel the average is known, and says little about the next launch. A thread that is blocked goes by it
+    where the whole launch is short: nobody else waits for the thread, and the worst is that it handles a signal later.
+    """
+    cost = known_cost(record)
+    if cost != 0 or helper.descriptor != BLOCKED or record.entry.irregular == 0:
+        return cost
+    average_cost = record.entry.cost
+    return average_cost if average_cost * record.size <= SHORT * 1000 else 0
 
 
 @inner
@@ -249,11 +265,13 @@ def join_range(device: Device, worker: Worker | None, helper: Helper | None, que
         end, most = partition.end, queue.range_chunk.load()
         chunk = whole(max(most // PARTS, min(most, (end - partition.next.load()) // 8)))
         if helper is not None:
-            cost = known_cost(record)
-            left = time_left(helper, before) * 1000 // cost
+            cost = expected_cost(helper, record)
+            left = time_left(helper, before) * 1000 // cost  # 0, too, where that is not known any more
             if left == 0:
                 break
-            chunk = whole(min(most // PARTS if before == begin else chunk, left, max(1, CHUNK * 1000 // cost)))
+            if before == begin:
+                chunk = 1 if record.entry.irregular != 0 else most // PARTS
+            chunk = whole(min(chunk, left, max(1, CHUNK * 1000 // cost)))
         lo = end if partition.next.load() >= end else partition.next.fetch_add(chunk)
         hi = min(end, lo + chunk)
         if lo >= hi:

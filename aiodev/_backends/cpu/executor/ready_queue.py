@@ -27,6 +27,7 @@ from aiodev._backends.executor.locking import lock, unlock
 def forget_sleeper(device: Device, worker: Worker) -> None:
     """Take a worker off the list of those that sleep (lock held); it is one of them."""
     worker.asleep = 0
+    device.asleep = device.asleep - 1
     before = device.sleepers
     if before == worker:
         device.sleepers = worker.next
@@ -39,9 +40,11 @@ def forget_sleeper(device: Device, worker: Worker) -> None:
 
 @inner
 def pop_sleeper(device: Device) -> Worker | None:
-    """The sleeper to wake for pending work (lock held); None if none sleeps, or if another worker looks for work."""
+    """The sleeper to wake for pending work (lock held); None if none may be woken, or if another worker looks for work."""
     sleeper = device.sleepers
     if sleeper is None or device.spinners.value != 0:
+        return None
+    if device.surplus != 0 and device.asleep <= device.surplus:
         return None
     if device.prime.asleep != 0:
         sleeper = device.prime
@@ -187,7 +190,11 @@ def find_work(device: Device, worker: Worker) -> int:
         if device.stop.value != 0:
             unlock(device.lock)
             return 0
-        work = take(device, worker)
+        work = 0
+        if device.asleep >= device.surplus:
+            work = take(device, worker)
+        else:
+            looking = False  # there are enough others, who come by here before they sleep
         if work == -1:
             unlock(device.lock)
             step_aside(worker)
@@ -207,6 +214,7 @@ def find_work(device: Device, worker: Worker) -> int:
         worker.next = device.sleepers
         worker.asleep = 1
         device.sleepers = worker
+        device.asleep = device.asleep + 1
         lookout = False
         crowd = device.crowd
         if crowd.clock_wait != 0 and device.lookout.value is None and is_crowded(crowd, now()):
