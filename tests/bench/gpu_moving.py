@@ -1,4 +1,4 @@
-"""On a GPU: copies between host and device and beside computing, arithmetic at the speed of memory, allocation, products."""
+"""On a GPU: copies, also beside computing, arithmetic at the speed of memory, sorting, allocation, random numbers, products."""
 
 from __future__ import annotations
 
@@ -121,12 +121,21 @@ async def elementwise(run: Run) -> Figure:
         )
         return lambda: throughput(function, (12 if name == "add" else 8) * size, torch.cuda.synchronize)
 
+    def cupys(name: str) -> Case:
+        cupy = peer("cupy")
+        a, b, c = (cupy.ones(size, "f4") for _ in range(3))
+        function: Callable[[], object] = (lambda: cupy.add(a, b, out=c)) if name == "add" else (lambda: cupy.exp(a, out=c))
+        return lambda: throughput(function, (12 if name == "add" else 8) * size, cupy.cuda.runtime.deviceSynchronize)
+
     await join(cases, "torch", lambda: theirs("add"))
     await join(cases, "torch, exp", lambda: theirs("exp"))
+    await join(cases, "CuPy", lambda: cupys("add"))
+    await join(cases, "CuPy, exp", lambda: cupys("exp"))
     values = await run.medians(cases)
     ours = [name for name in values if name.startswith("aiodev")]
     wanted = [Bar("copy on the device", at_least=0.9, case=name) for name in ours]
-    return Figure(f"elementwise, {size:,} float32", "GB/s", values, bars(values, *wanted, Bar("torch", at_least=1)))
+    wanted += [Bar("torch", at_least=1), Bar("CuPy", at_least=1)]
+    return Figure(f"elementwise, {size:,} float32", "GB/s", values, bars(values, *wanted))
 
 
 async def reduction(run: Run) -> Figure:
@@ -161,6 +170,36 @@ async def reduction(run: Run) -> Figure:
     values = await run.medians(cases)
     wanted = [Bar("copy on the device", at_least=0.9), Bar("torch", at_least=1), Bar("CuPy", at_least=1)]
     return Figure(f"reductions, {size:,} float32", "GB/s", values, bars(values, *wanted))
+
+
+async def sorting(run: Run) -> Figure:
+    """Random numbers in order, all of them and row by row; torch gives their places as well, and has nothing that does less."""
+    size = _size(run, 26)
+    x, out = (aiodev.ones(size, "f4", DEVICE) for _ in range(2))
+    kernels.random.random((size,), generator=aiodev.Generator(DEVICE).manual_seed(1), out=x)
+    rows, rows_out = x.reshape(-1, 1 << 12), out.reshape(-1, 1 << 12)
+    cases: dict[str, Case] = {}
+    await join(cases, "aiodev", lambda: lambda: throughput(lambda: kernels.sort(x, out=out), size))
+    await join(cases, "aiodev, rows", lambda: lambda: throughput(lambda: kernels.sort(rows, out=rows_out), size))
+
+    def torch_sort(*shape: int) -> Case:
+        torch = peer("torch")
+        t = torch.rand(size, device="cuda").reshape(shape)
+        outs = torch.empty_like(t), torch.empty_like(t, dtype=torch.int64)
+        return lambda: throughput(lambda: torch.sort(t, out=outs), size, torch.cuda.synchronize)
+
+    def cupy_sort(*shape: int) -> Case:
+        cupy = peer("cupy")
+        c = cupy.random.default_rng(1).random(size, dtype="f4").reshape(shape)
+        return lambda: throughput(lambda: cupy.sort(c), size, cupy.cuda.runtime.deviceSynchronize)
+
+    for label, shape in (("", (size,)), (", rows", (-1, 1 << 12))):
+        await join(cases, "torch" + label, lambda shape=shape: torch_sort(*shape))
+        await join(cases, "CuPy" + label, lambda shape=shape: cupy_sort(*shape))
+    values = await run.medians(cases)
+    wanted = [Bar(name, at_least=1) for name in ("torch", "CuPy")]
+    wanted += [Bar(f"{name}, rows", at_least=1, case="aiodev, rows") for name in ("torch", "CuPy")]
+    return Figure(f"sorting {size:,} float32", "10⁹ elements/s", values, bars(values, *wanted))
 
 
 async def allocation(run: Run) -> Figure:
@@ -239,10 +278,19 @@ async def random_bits(run: Run) -> Figure:
         t = torch.ones(size, device="cuda")
         return lambda: throughput(getattr(t, method), 4 * size, torch.cuda.synchronize)
 
+    def cupys(method: str) -> Case:
+        cupy = peer("cupy")
+        c = cupy.ones(size, "f4")
+        draw = getattr(cupy.random.default_rng(1), method)
+        return lambda: throughput(lambda: draw(size, dtype="f4", out=c), 4 * size, cupy.cuda.runtime.deviceSynchronize)
+
     await join(cases, "torch", lambda: theirs("uniform_"))
     await join(cases, "torch, normal", lambda: theirs("normal_"))
+    await join(cases, "CuPy", lambda: cupys("random"))
+    await join(cases, "CuPy, normal", lambda: cupys("standard_normal"))
     values = await run.medians(cases)
-    wanted = (Bar("torch", at_least=1), Bar("torch, normal", at_least=1, case="aiodev, normal"))
+    wanted = [Bar(name, at_least=1) for name in ("torch", "CuPy")]
+    wanted += [Bar(f"{name}, normal", at_least=1, case="aiodev, normal") for name in ("torch", "CuPy")]
     return Figure(f"random numbers, {size:,} float32", "GB/s", values, bars(values, *wanted))
 
 
@@ -283,4 +331,5 @@ FIGURES = {
     "growth": growth,
     "random": random_bits,
     "products": products,
+    "sorting": sorting,  # last, since its kernels take longest to compile
 }

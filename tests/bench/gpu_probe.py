@@ -269,6 +269,20 @@ def depth() -> None:
         fact("    which took ms", round(worst, 1))
         fact(f"    meanwhile the longest calls of another thread on another stream, {label}, ms", longest)
         idle()
+    s, other, event = stream(), stream(), num("cuEventCreate", 1 | 2)
+    launch(spin, s, hold(0.3))
+    cu("cuEventRecord", event, s)
+
+    def wait() -> None:
+        cu("cuCtxSetCurrent", ctx)
+        cu("cuEventSynchronize", event)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(0.02)
+    fact("a launch while another thread waits for an event, ms", round(ms(launch, spin, other, 10), 2))
+    thread.join()
+    idle()
     streams = [stream() for _ in range(96)]
     aim, worst = words[301] + 1, 0.0
     launch(spin, streams[0], hold(0.4))

@@ -12,7 +12,9 @@ import pytest
 import standin
 from programs import search_path
 
-from aiodev._backends.cuda import CUDABackend
+from aiodev._backends.cuda import CUDABackend, executor
+from aiodev._backends.cuda.code_cache import native_key
+from aiodev._backends.executor import native_code
 
 HERE = Path(__file__).parent
 
@@ -54,8 +56,14 @@ def backend(library: str) -> Iterator[CUDABackend]:
     made.stop()
 
 
+@pytest.fixture(scope="session")
+def compiled(library: str) -> None:
+    """The executor's code is in the cache, so that the time of no program below goes into compiling it."""
+    native_code.load(executor.__name__, native_key())
+
+
 @pytest.fixture
-def run(library: str) -> Run:
+def run(library: str, compiled: None) -> Run:
     """Run a program in a process of its own, in which ``cuda`` is the stand-in; gives what it prints."""
 
     def run_program(code: str, **environment: str) -> str:

@@ -2,10 +2,10 @@
 
 So that what is to run on a GPU, for a few minutes of a lent machine, runs to its end here first:
 ``PYTHON='python tests/cuda/dry.py' SMOKE=1 tests/bench/gpu_check.sh``. The stand-in has no thread blocks: the library does
-without them, as on the simulated device. cuSOLVER and cuFFT are the stand-in's, too, and with ``DRY_BLAS=1`` cuBLAS: products
-are kernels otherwise, and LU factorisations of stacks a call for each matrix. With ``DRY_CUBINS=FILE`` each
-kernel that is loaded is compiled for a GPU, too, and what cannot be is written to the file: the library's own tests find more
-kernels than ``tests/cuda/library.py`` does.
+without them, as on the simulated device. Its streams are threads of the system, and have one priority. cuSOLVER and cuFFT are
+the stand-in's, too, and with ``DRY_BLAS=1`` cuBLAS: products are kernels otherwise, and LU factorisations of stacks a call for
+each matrix. With ``DRY_CUBINS=FILE`` each kernel that is loaded is compiled for a GPU, too, and what cannot be is written to
+the file: the library's own tests find more kernels than ``tests/cuda/library.py`` does.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main() -> None:
     cubins = os.environ.get("DRY_CUBINS")
     compiler = _Cubins(Path(cubins)) if cubins else standin.StandInCompiler()
     backend = CUDABackend(library=library, compiler=compiler)
-    backend.capabilities = backend.capabilities._replace(thread_blocks=False)
+    backend.capabilities = backend.capabilities._replace(thread_blocks=False, priorities=(0, 0))
     aiodev.register_backend("cuda", lambda: backend)
     _leave_out_teams()
     _give_libraries(library)

@@ -1,10 +1,10 @@
 """A plugin of pytest that has tests which name the CPU use the GPU: ``-p on_gpu``.
 
 The library's tests name ``"cpu"``, so that they mean the same wherever they run. Here every name of a CPU device becomes
-``cuda:0``, for what resolves devices. What was launched there is counted, and said at the end: none would mean that nothing was
-tested. A test that meets a function which is for the CPU alone, by its message, is skipped. Tests that are coroutines run in
-a loop of their own, whichever plugins there are. ``ON_GPU_SHARE=k/n`` leaves all tests of a file but every ``n``-th to other
-processes.
+``cuda:0``, for what resolves devices. What was launched there is counted, and said at the end, with how many of the tests that
+passed launched any: few would mean that little was tested there. A test that meets a function which is for the CPU alone, by
+its message, is skipped. Tests that are coroutines run in a loop of their own, whichever plugins there are. ``ON_GPU_SHARE=k/n``
+leaves all tests of a file but every ``n``-th to other processes.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from aiodev._core.streams.stream import Stream
 _resolve = Registry.resolve
 _bind = Stream._bind
 _launched: list[int] = [0]
+_tests = {"passed": 0, "launched": 0}
 
 
 def _on_gpu(registry: Registry, device: Any = None) -> Any:
@@ -56,6 +57,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = items[share::shares]
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """Count the tests that pass, and those that launch."""
+    before = _launched[0]
+    yield
+    _tests["passed"] += 1
+    _tests["launched"] += _launched[0] > before
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Run a test that is a coroutine."""
@@ -80,4 +90,5 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say how much there was for the GPU to do."""
-    terminalreporter.write_line(f"{_launched[0]} launches on cuda:0")
+    tests = f"{_tests['launched']} of {_tests['passed']} tests that passed"
+    terminalreporter.write_line(f"{_launched[0]} launches on cuda:0, by {tests}")

@@ -181,17 +181,110 @@ before = driver.count("cuLaunchKernel")
 let_go(lambda: driver.count("cuLaunchKernel") > before)
 backend.executor.launch(ours, entry, 8, struct.pack("<qqq", 8, memory, 8), 0)
 """,
+        """
+with calls.bound(device.context):
+    for _ in range(1022):
+        calls.call("cuMemsetD8Async", memory, 1, 1, theirs, doing="filling a channel")
+let_go(lambda: driver.blocked() > 0)
+backend.executor.wait_foreign(ours, 0)
+""",
+        """
+driver.waits(True)
+other = backend.executor.create_queue(0, 0, False)[0]
+before, place = (driver.count("cuMemsetD8Async"), driver.count("cuMemAlloc")), ctypes.c_int64()
+let_go(lambda: driver.count("cuMemsetD8Async") > before[0])
+allocate = calls.address("cuMemAlloc"), ctypes.addressof(place), 64
+backend.executor.call_native(other, pack([allocate], None, True))
+until(lambda: driver.count("cuMemAlloc") > before[1])
+backend.executor.fill(ours, memory, 1, b"y")
+""",
+        """
+queue, _ = backend.executor.adopt_stream(0, theirs)
+with calls.bound(device.context):
+    for _ in range(1019):
+        calls.call("cuMemsetD8Async", memory, 1, 1, theirs, doing="filling a channel")
+driver.waits(True)
+host, before = ctypes.create_string_buffer(64), driver.count("cuMemsetD8Async")
+let_go(lambda: driver.count("cuMemsetD8Async") > before)
+backend.executor.copy(queue, ctypes.addressof(host), memory, 64)
+until(lambda: driver.blocked() > 0)
+backend.executor.fill(ours, memory, 1, b"y")
+""",
+        """
+command = Command("fill", 0, 8, struct.pack("<q", memory) + b"z")
+buffer, (place,) = backend.executor.create_buffer(0, [command])
+for _ in range(2):
+    assert backend.executor.spin(ours, backend.executor.execute(ours, buffer, b""), 30 * 10**9)
+held = device.native.capture_lock.held
+held.value = 1  # somebody makes another graph
+def end():
+    until(lambda: device.native.waiters.value > 0)
+    held.value = 0
+    word[0] = 1
+threading.Thread(target=end).start()
+value = backend.executor.execute(ours, buffer, struct.pack("<qq", place, memory + 8))
+assert backend.executor.spin(ours, value, 30 * 10**9)
+""",
     ],
     ids=[
         "calls of a library", "a full channel", "a launch while memory is allocated", "another stream that waits for ours",
         "a launch while another waits for room", "a graph that is destroyed while memory is allocated",
-        "the first launch on another device",
+        "the first launch on another device", "a wait for all streams", "a library that allocates in a thread",
+        "a staged copy without room", "a graph that is made anew",
     ],
 )  # fmt: skip
 def test_nobody_waits_for_the_device_with_the_gil(program: str, run: Callable[..., str]) -> None:
     """A device that waits for a Python function goes on: whatever waits for the device lets that function have the GIL."""
     end = "until(lambda: calls_seen)\nsys.stdout.write('through\\n')\n"
     said = run(f"{PENDING}\n{program}\n{end}")
+    assert sorted(said.split()) == ["called", "through"]
+
+
+def test_an_event_that_finds_no_room_is_not_waited_for_with_the_gil(run: Callable[..., str]) -> None:
+    """The poller records it where the driver is to say that work is done, and submissions let go of the GIL meanwhile."""
+    said = run(
+        f"""
+import os
+{PENDING}
+queue, _ = backend.executor.adopt_stream(0, theirs)
+with calls.bound(device.context):
+    for _ in range(1018):
+        calls.call("cuMemsetD8Async", memory, 1, 1, theirs, doing="filling a channel")
+value = backend.executor.fill(queue, memory, 1, b"x")
+driver.waits(True)
+before = driver.count("cuMemsetD8Async")
+let_go(lambda: driver.count("cuMemsetD8Async") > before)
+backend.executor.arm(queue, value, backend.executor.create_waker(os.eventfd(0)))
+until(lambda: driver.blocked() > 0)
+backend.executor.fill(ours, memory, 1, b"y")
+until(lambda: calls_seen)
+sys.stdout.write("through\\n")
+""",
+        AIODEV_CUDA_WAIT="event",
+    )
+    assert sorted(said.split()) == ["called", "through"]
+
+
+def test_nobody_begins_to_wait_while_another_submits_with_the_gil(run: Callable[..., str]) -> None:
+    """Who has found nobody that waits for the device is through with the driver first."""
+    said = run(
+        f"""
+{PENDING}
+word[0] = 1
+entry = backend.load(KernelSpec("line", line, 1, ("A1i8C",)), "")
+gate = backend.executor.create_gate()
+backend.executor.gate(ours, gate)
+value = backend.executor.launch(ours, entry, 8, struct.pack("<qqq", 8, memory, 8), 0)
+device.native.submitting.value = 1  # as a thread that is in the driver
+backend.executor.open_gate(gate, False)
+until(lambda: device.native.waiters.value > 0)  # the poller, which is to make a first launch
+assert not backend.executor.spin(ours, value, 50_000_000) and driver.count("cuLaunchKernel") == 0
+device.native.submitting.value = 0
+assert backend.executor.spin(ours, value, 30 * 10**9) and driver.count("cuLaunchKernel") == 1
+until(lambda: calls_seen)
+sys.stdout.write("through\\n")
+"""
+    )
     assert sorted(said.split()) == ["called", "through"]
 
 

@@ -79,10 +79,19 @@ def test_what_a_driver_is_too_old_for(
         backend.load(KernelSpec("nothing", _nothing, 1, ("A1i8C",)), "")
 
 
-def test_a_kernel_is_cached_for_its_toolkit_and_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another driver, or another toolkit in a folder, is another file."""
+@pytest.mark.parametrize(
+    ("variable", "place"),
+    [
+        ("CUDA_HOME", "nvvm/lib64/libnvvm.so"), ("CUDA_HOME", "lib64/libnvJitLink.so"),
+        ("CONDA_PREFIX", "lib/libnvJitLink.so"), ("CONDA_PREFIX", "lib/libnvJitLink.so.12"),
+    ],
+)  # fmt: skip
+def test_a_kernel_is_cached_for_its_toolkit_and_driver(
+    variable: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another driver, or another compiler or linker in a toolkit's folder, wherever that has them, is another file."""
     spec = KernelSpec("nothing", _nothing, 1, ("A1i8C",), (), "0" * 64)
-    library = tmp_path / "nvvm" / "lib64" / "libnvvm.so"
+    library = tmp_path / place
     library.parent.mkdir(parents=True)
     library.touch()
 
@@ -91,11 +100,11 @@ def test_a_kernel_is_cached_for_its_toolkit_and_driver(tmp_path: Path, monkeypat
         return {image._path(spec, "cache", (9, 0), driver) for driver in (12, 13)}
 
     before = names()
-    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    monkeypatch.setenv(variable, str(tmp_path))
     there = names()
-    library.with_name("libnvvm.so.4").write_bytes(b"later")
+    library.with_name("later.so").write_bytes(b"later")
     library.unlink()
-    library.symlink_to("libnvvm.so.4")
+    library.symlink_to("later.so")
     after = names()
     monkeypatch.undo()
     image.made_by.cache_clear()

@@ -261,6 +261,7 @@ class Device(Struct, alignment=64):
     follow_event: int  #: CUevent for another library's stream to wait for a queue, under ``follow_lock``
     follow_lock: Lock = embedded(Lock)
     waiters: Atomic[int]  #: calls of ours under way that may wait for the device, and hold up all others meanwhile
+    submitting: Atomic[int]  #: submissions in the driver's calls that nothing may hold up, as they have the GIL
     surely_room: int  #: with so many operations of a queue in the driver's hands, its channel has room for more
     ring: int  #: page-locked: RING_SLOTS slots of RING_BYTES, for small copies from ordinary memory, under ``ring_lock``
     ring_lock: Lock = embedded(Lock)

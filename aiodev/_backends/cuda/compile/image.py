@@ -30,6 +30,8 @@ _COMPILERS = (
 )  # fmt: skip
 #: Variables that say where a toolkit is that pip has not installed, and where one is when they do not.
 _HOMES = ("CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX")
+#: NVVM and the linker in a toolkit's folder, and in one of conda's, which may lack the names without a version.
+_LIBRARIES = ("nvvm/lib64/libnvvm.so*", "lib64/libnvJitLink.so*", "lib/libnvJitLink.so*")
 _USUAL_HOME = "/usr/local/cuda"
 #: The toolkit whose cubins have an ELF ABI; drivers of an earlier major version refuse them.
 _TOOLKIT_OF_ABI = {7: 12, 8: 13}
@@ -118,10 +120,10 @@ def _homes() -> list[str]:
     for home in dict.fromkeys([*filter(None, map(os.environ.get, _HOMES)), _USUAL_HOME]):
         with contextlib.suppress(OSError):
             homes.append(f"{home} {hashlib.sha256(Path(home, 'version.json').read_bytes()).hexdigest()}")
-        for pattern in ("nvvm/lib64/libnvvm.so", "lib64/libnvJitLink.so"):
+        for pattern in _LIBRARIES:
             with contextlib.suppress(OSError):
-                library = Path(home, pattern).resolve(strict=True)
-                homes.append(f"{library} {library.stat().st_mtime_ns}")
+                for library in sorted({path.resolve(strict=True) for path in Path(home).glob(pattern)}):
+                    homes.append(f"{library} {library.stat().st_mtime_ns}")
     return homes
 
 

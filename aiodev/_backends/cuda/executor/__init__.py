@@ -23,7 +23,9 @@ hands operations to the driver as early as they may go, usually in the call that
     ``sleep``; the thread stores ``sleep``, then loads counters and targets.
 6.  Nobody waits for the device with the GIL: a submission that may block in the driver (``may_block``), or that does not get
     the queue's lock, lets go of it first, and takes it again when it holds no lock. A driver may hold up all calls of a
-    context while one is blocked, so while one of ours may be (``waiters``), every submission does so.
+    context while one is blocked, so while one of ours may be (``waiters``), every submission does so, and none begins to block
+    while a submission that has the GIL is in the driver (``submitting``): see :mod:`aiodev._backends.cuda.executor.gil`. Who
+    waits for an event holds up nobody: the driver's threads may wait for several at once.
 7.  Operations are withdrawn under the queue's lock, if they were not handed on and no thread carries them out already.
 8.  Once ``lost`` is set every operation of the device completes as failed, those in flight and those to come. The device is
     asked to complete nothing any more: it might do so with an operation that it refused.

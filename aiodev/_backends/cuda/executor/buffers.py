@@ -379,6 +379,21 @@ def submit_commands(queue: Queue, device: Device, buffer: Buffer, is_new: bool, 
 
 
 @inner
+def may_be_stale(queue: Queue, device: Device, buffer: Buffer, patched: bool) -> bool:
+    """Whether an execution, which changes arguments if ``patched``, may have the commands captured anew."""
+    if buffer.fallible != 0 and buffer.record != queue.record:
+        return True
+    if not patched and buffer.seen == device.patched.load():
+        return False
+    step = buffer.first
+    for _ in range(buffer.count):
+        if step.operation != OP_LAUNCH:
+            return True
+        step = following(step)
+    return False
+
+
+@inner
 def can_fail(buffer: Buffer) -> bool:
     """Whether there is a kernel among the commands that can."""
     step = buffer.first

@@ -6,6 +6,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from aiodev._backends.cuda.executor.gil import begin_waiting, end_waiting
 from aiodev._backends.cuda.structs import RELAXED, Device
 from aiodev._backends.executor.compile import inner, intrinsic
 from aiodev._backends.executor.fields import Cell
@@ -26,6 +27,15 @@ def word_here(builder: ir.IRBuilder) -> Any:
     with builder.goto_entry_block():
         place = builder.alloca(_WORD)
     return builder.ptrtoint(place, _WORD)
+
+
+@inner
+def record_event(device: Device, event: int, stream: int) -> int:
+    """Record an event on a stream, which may have no room, without the GIL; the driver's status. Needs the context."""
+    begin_waiting(device)
+    status = call(device.driver.cuEventRecord, event, stream)
+    end_waiting(device)
+    return status
 
 
 @inner

@@ -7,7 +7,7 @@ looks. While all of them are busy the poller polls. A wait in the driver ends wi
 
 from __future__ import annotations
 
-from aiodev._backends.cuda.executor.driver import allow_captures, call
+from aiodev._backends.cuda.executor.driver import allow_captures, call, record_event
 from aiodev._backends.cuda.executor.progress import is_sticky, wake
 from aiodev._backends.cuda.structs import Device, EventWaiter, Queue
 from aiodev._backends.cuda.tuning import EVENT_WAITERS
@@ -23,7 +23,7 @@ def wait_by_event(queue: Queue, device: Device) -> bool:
     for index in range(EVENT_WAITERS):
         waiter = device.event_waiters[index]
         if waiter.queue.load() is None:
-            if call(device.driver.cuEventRecord, waiter.event, queue.stream) != 0:
+            if record_event(device, waiter.event, queue.stream) != 0:
                 return False
             queue.has_event_waiter.value = 1
             waiter.queue.store_fence(queue)

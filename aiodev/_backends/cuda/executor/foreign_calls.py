@@ -11,7 +11,8 @@ theirs until then, and no handle is ever used on two streams at once.
 
 from __future__ import annotations
 
-from aiodev._backends.cuda.executor.driver import allow_captures, call
+from aiodev._backends.cuda.executor.driver import allow_captures, call, record_event
+from aiodev._backends.cuda.executor.gil import begin_waiting, end_waiting
 from aiodev._backends.cuda.executor.progress import complete, driver_failed, is_sticky, tell_followers, wake
 from aiodev._backends.cuda.executor.ready_queue import dequeue, enqueue
 from aiodev._backends.cuda.structs import (
@@ -144,8 +145,10 @@ def call_and_wait(queue: Queue, device: Device, event: int) -> int:
     queue.busy.store_fence(BUSY_COPYING)
     if device.lost.load_fence() == 0:
         place = take_place(block)
+        begin_waiting(device)
         outcome = make_calls(queue, queue.stream, block, place)
-        status = call(device.driver.cuEventRecord, event, queue.stream)
+        end_waiting(device)
+        status = record_event(device, event, queue.stream)
         if status == 0:
             status = call(device.driver.cuEventSynchronize, event)
         leave_place(block, place)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from aiodev._backends.cuda.executor.driver import allow_captures, call, enter, leave
 from aiodev._backends.cuda.executor.event_waiters import stop_event_waiters, wait_by_event
-from aiodev._backends.cuda.executor.gil import lock_or_let_go, take_again
+from aiodev._backends.cuda.executor.gil import begin_waiting, end_waiting, let_go, take_again
 from aiodev._backends.cuda.executor.progress import announce_later, fire, is_sticky, progress, tell_followers, wake
 from aiodev._backends.cuda.executor.submission import drain
 from aiodev._backends.cuda.structs import (
@@ -29,7 +29,7 @@ from aiodev._backends.cuda.tuning import CALLERS, LONGEST_PAUSE, PAUSE_PART, SHO
 from aiodev._backends.executor.compile import External, boolean, callback, exported, inner, int32, int64, void
 from aiodev._backends.executor.fields import Atomic
 from aiodev._backends.executor.intrinsics import now, pause, sem_post
-from aiodev._backends.executor.locking import try_lock, unlock
+from aiodev._backends.executor.locking import lock, try_lock, unlock
 from aiodev._backends.executor.structs import NEVER, Waker
 from aiodev._backends.executor.wait_nodes import arm_node, find_node
 
@@ -186,13 +186,14 @@ def arm(queue: Queue, value: int, waker: Waker) -> bool:
         return False
     device = queue.device
     if device.wait_by == BY_CALLBACK:
-        device.waiters.fetch_add(1)
-        saved = lock_or_let_go(queue.lock, True)
+        saved = let_go()
+        lock(queue.lock)
+        begin_waiting(device)
         before = enter(device)
         announce_later(queue, device)
         leave(device, before)
+        end_waiting(device)
         unlock(queue.lock)
-        device.waiters.fetch_add(-1)
         take_again(saved)
     else:
         wake(device)

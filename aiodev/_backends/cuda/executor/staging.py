@@ -10,7 +10,8 @@ round.
 
 from __future__ import annotations
 
-from aiodev._backends.cuda.executor.driver import allow_captures, call
+from aiodev._backends.cuda.executor.driver import allow_captures, call, record_event
+from aiodev._backends.cuda.executor.gil import begin_waiting, end_waiting
 from aiodev._backends.cuda.executor.progress import complete, driver_failed, tell_followers, wake
 from aiodev._backends.cuda.executor.ready_queue import dequeue, enqueue
 from aiodev._backends.cuda.structs import (
@@ -48,12 +49,21 @@ def touch(queue: Queue, device: Device, dst: int, src: int, nbytes: int) -> int:
 
 
 @inner
+def move(device: Device, dst: int, src: int, nbytes: int, stream: int) -> int:
+    """Have the driver copy, on a stream that may have no room; its status."""
+    begin_waiting(device)
+    status = call(device.driver.cuMemcpyAsync, dst, src, nbytes, stream)
+    end_waiting(device)
+    return status
+
+
+@inner
 def copy_through(queue: Queue, device: Device, nbytes: int) -> int:
     """Carry out so much of a queue's staged copy; returns the driver's status."""
     dst, src, kind = queue.stage_dst, queue.stage_src, queue.stage_kind
     stream, slots = queue.stream, device.stage_buffers
     if kind == 3:
-        status = call(device.driver.cuEventRecord, device.stage_events.value, stream)
+        status = record_event(device, device.stage_events.value, stream)
         if status == 0:
             status = call(device.driver.cuEventSynchronize, device.stage_events.value)
         if status == 0:
@@ -77,11 +87,11 @@ def copy_through(queue: Queue, device: Device, nbytes: int) -> int:
             if kind == 1:
                 status = touch(queue, device, slot, src + begin, part)
                 if status == 0:
-                    status = call(device.driver.cuMemcpyAsync, dst + begin, slot, part, stream)
+                    status = move(device, dst + begin, slot, part, stream)
             else:
-                status = call(device.driver.cuMemcpyAsync, slot, src + begin, part, stream)
+                status = move(device, slot, src + begin, part, stream)
             if status == 0:
-                status = call(device.driver.cuEventRecord, event, stream)
+                status = record_event(device, event, stream)
             if status != 0:
                 return status
     return 0
@@ -107,7 +117,7 @@ def run_stager(device: Device) -> None:
             enqueue(device.staging, queue)
             continue
         if status != 0:  # what is ahead must be done all the same before this is
-            call(device.driver.cuEventRecord, device.stage_events.value, queue.stream)
+            record_event(device, device.stage_events.value, queue.stream)
             call(device.driver.cuEventSynchronize, device.stage_events.value)
         lock(queue.lock)
         value = queue.issued.value + 1

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from aiodev._backends.cuda.executor.buffers import give_back, is_prepared
+from aiodev._backends.cuda.executor.buffers import give_back, is_prepared, may_be_stale
 from aiodev._backends.cuda.executor.driver import allow_captures, call, enter, exchange_mode, leave
-from aiodev._backends.cuda.executor.gil import lock_or_let_go, take_again
+from aiodev._backends.cuda.executor.gil import begin_waiting, end_waiting, let_go, lock_or_let_go, take_again
 from aiodev._backends.cuda.executor.issue import is_settled, issue
 from aiodev._backends.cuda.executor.progress import is_captured, lose, tell_followers, tell_poller, wake
 from aiodev._backends.cuda.structs import (
@@ -77,18 +77,18 @@ def drop_records(queue: Queue, device: Device) -> None:
 
 
 @inner
-def may_block(queue: Queue, device: Device, operation: int, a: int) -> bool:
+def may_block(queue: Queue, device: Device, operation: int, a: int, nbytes: int) -> bool:
     """Whether handing an operation to the driver may take as long as work on the device does.
 
-    That is: calls of other libraries, a kernel's first launch, a command buffer that is no graph yet, whatever goes to another
-    library's stream, or to one that has so much to do that its channel may be full; and everything while a call of ours that
-    may take so long holds up all others.
+    That is: calls of other libraries, a kernel's first launch, a command buffer that is no graph yet, or is to be another one,
+    whatever goes to another library's stream, or to one that has so much to do that its channel may be full; and everything
+    while a call of ours that may take so long holds up all others. Needs the lock, and that we are counted as submitting.
     """
     if operation == OP_NATIVE or operation == OP_LAUNCH and Entry(a).launched >> device.index & 1 == 0:
         return True
-    if not is_prepared(operation, a):
+    if operation == OP_EXECUTE and (not is_prepared(operation, a) or may_be_stale(queue, device, Buffer(a), nbytes != 0)):
         return True
-    if queue.foreign != 0 or device.waiters.load() != 0:
+    if queue.foreign != 0 or device.waiters.load_fence() != 0:
         return True
     return queue.issued.value - max(queue.completed.load(), queue.shadow.load()) > device.surely_room
 
@@ -100,28 +100,36 @@ def drain(queue: Queue, device: Device, at_once: bool) -> int:
     ``at_once``, with the GIL or on a loop's thread, only what does not block: the poller hands on the rest.
     """
     count = 0
+    if at_once:
+        device.submitting.fetch_add(1)
     while count < BATCH and device.lost.load() == 0:
         record = queue.head.value
         if record is None:
             break
-        blocks = may_block(queue, device, record.operation, record.a)
+        blocks = may_block(queue, device, record.operation, record.a, record.nbytes)
         if blocks:
             if at_once:
                 break
-            device.waiters.fetch_add(1)
+            begin_waiting(device)
         operation, arguments = record.operation, record.arguments.address
         mode = allow_captures(device) if blocks else 0
         done = issue(queue, queue.window, operation, record.a, record.b, record.c, arguments, record.nbytes)
         if blocks:
             exchange_mode(device, mode)
-            device.waiters.fetch_add(-1)
+            end_waiting(device)
         if not done:
             break
         queue.head.store(record.next)
         free(record)
         count += 1
+    if not at_once:
+        begin_waiting(device)
     if count > 0:
         tell_poller(queue, device)
+    if at_once:
+        device.submitting.fetch_add(-1)
+    else:
+        end_waiting(device)
     if device.lost.load() != 0:
         drop_records(queue, device)
     return count
@@ -134,23 +142,28 @@ def submit(queue: Queue, operation: int, a: int, b: int, c: int, arguments: int,
     To another library's stream goes whatever can, however much it has to do: that library submits there as well, and not later.
     """
     device = queue.device
-    blocks = may_block(queue, device, operation, a)
-    if blocks:
-        device.waiters.fetch_add(1)  # with the GIL still: whoever has it next knows, and does not wait with it for us
-    saved = lock_or_let_go(queue.lock, blocks)
+    saved = lock_or_let_go(queue.lock)
     value = queue.submitted.value + 1
     queue.submitted.store(value)
     done = False
     if queue.head.value is None and device.lost.load() == 0 and (queue.foreign != 0 or is_prepared(operation, a)):
+        device.submitting.fetch_add(1)
+        blocks = may_block(queue, device, operation, a, nbytes)
+        if blocks:
+            device.submitting.fetch_add(-1)
+            if saved == 0:
+                saved = let_go()
+            begin_waiting(device)
         before = enter(device)
         window = NEVER if queue.foreign != 0 else queue.window
         mode = allow_captures(device) if blocks else 0
         done = issue(queue, window, operation, a, b, c, arguments, nbytes)
         if blocks:
             exchange_mode(device, mode)
+            end_waiting(device)
+        else:
+            device.submitting.fetch_add(-1)
         leave(device, before)
-    if blocks:
-        device.waiters.fetch_add(-1)
     if not done and not append(queue, operation, a, b, c, arguments, nbytes):
         queue.submitted.store(value - 1)
         unlock(queue.lock)
@@ -243,13 +256,13 @@ def destroy_buffer(device: Device, buffer: Buffer) -> None:
     """Destroy the graphs of a buffer that nobody executes any more."""
     if buffer.executable == 0:
         return
-    device.waiters.fetch_add(1)
+    begin_waiting(device)
     before = enter(device)
     mode = allow_captures(device)
     give_back(device, buffer)
     exchange_mode(device, mode)
     leave(device, before)
-    device.waiters.fetch_add(-1)
+    end_waiting(device)
 
 
 @exported(int64(int64, int64))
@@ -276,33 +289,32 @@ def foreign_wait(stream: int, queue: Queue, value: int) -> bool:
     if is_captured(device, stream):
         leave(device, before)
         return False
-    device.waiters.fetch_add(1)
+    begin_waiting(device)
     lock(device.follow_lock)
     status = call(device.driver.cuEventRecord, device.follow_event, queue.stream)
     if status == 0:
         status = call(device.driver.cuStreamWaitEvent, stream, device.follow_event, 0)
     unlock(device.follow_lock)
-    device.waiters.fetch_add(-1)
+    end_waiting(device)
     leave(device, before)
     return status == 0
 
 
 @exported(void(int64, int64))
 def count_waiters(device: Device, change: int) -> None:
-    """Note that so many calls more are under way that may wait for the device."""
+    """Note, with the GIL, that so many calls more are under way that may wait for the device."""
     device.waiters.fetch_add(change)
 
 
-@exported(int64(int64, int64, int64))
+@exported(int64(int64, int64, int64), nogil=True)
 def record_context(device: Device, function: int, event: int) -> int:
     """Record an event of all that the device's context, which is current, was given; returns the driver's status.
 
     The driver refuses while a stream of the context is captured, as ours is while graphs are made: so none is meanwhile.
     """
-    saved = lock_or_let_go(device.capture_lock, False)
+    lock(device.capture_lock)
     status = call(function, device.context, event)
     unlock(device.capture_lock)
-    take_again(saved)
     return status
 
 
@@ -310,7 +322,7 @@ def record_context(device: Device, function: int, event: int) -> int:
 def withdraw(queue: Queue, first: int, last: int, partly: bool) -> int:
     """Withdraw what was not handed on, as :meth:`Backend.withdraw` says; returns the first of it, or 0."""
     node = create_withdrawal()
-    saved = lock_or_let_go(queue.lock, False)
+    saved = lock_or_let_go(queue.lock)
     begun = queue.issued.value + (1 if queue.busy.value != BUSY_NOT else 0)
     start = withdraw_behind(queue, begun, first, last, partly, node)
     unlock(queue.lock)
