@@ -11,6 +11,7 @@ import numpy as np
 
 import aiodev
 from aiodev import dtypes
+from aiodev.kernels.tuning import COUNTED_HERE
 
 __all__ = [
     "array_of",
@@ -22,6 +23,7 @@ __all__ = [
     "dtype_of",
     "flags",
     "has_no_gaps",
+    "known",
     "move_last",
     "packed",
     "packed_out",
@@ -90,6 +92,18 @@ def shared(host: HostArray, device: aiodev.Device) -> aiodev.Array | None:
     try:
         return aiodev.asarray(host, device=device, copy=False)
     except ValueError:
+        return None
+
+
+def known(x: aiodev.Array) -> HostArray | None:
+    """The values, for who would wait for what the device makes of them: if they are there, and few or the device is busy."""
+    if not isinstance(x, aiodev.Array) or x.dtype.kind == "V" or not aiodev.capabilities(x.device).host_accessible:
+        return None  # what is no array, is refused by what makes it; of other libraries' dtypes NumPy does not know all
+    if x.size > COUNTED_HERE and aiodev.current_stream(x.device).query():
+        return None
+    try:
+        return x.numpy_blocking(0)
+    except TimeoutError:
         return None
 
 

@@ -44,15 +44,14 @@ def main(arguments: list[str]) -> int:
         environment = {
             **os.environ,
             "ARRAY_API_TESTS_MODULE": "aiodev.array_api",
-            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", ""), str(SUPPORT)]),
         }
         if "--record" in arguments:
             arguments = [argument for argument in arguments if argument != "--record"]
             environment["ARRAY_API_TESTS_MODULE"] = "recorded_array_api"
             environment["AIODEV_TESTS_RECORD"] = str(ROOT / "tests" / "array" / "standard_calls.json.gz")
-            environment["PYTHONPATH"] += os.pathsep + str(SUPPORT)
         tests = [] if any("array_api_tests" in argument for argument in arguments) else ["array_api_tests"]
-        options = ["-p", "no:cacheprovider", "--disable-deadline", f"--skips-file={skips.name}"]
+        options = ["-p", "busy_machine", "-p", "no:cacheprovider", "--disable-deadline", f"--skips-file={skips.name}"]
         return subprocess.call([sys.executable, "-m", "pytest", *options, *arguments, *tests], cwd=suite, env=environment)
 
 

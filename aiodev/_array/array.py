@@ -202,8 +202,8 @@ class Array(Operators, Methods, Protocols):
     def __getitem__(self, index: Any) -> Array:
         """A view by integers, slices, ``...`` and None; an array of its own by arrays of integers and masks, as NumPy's.
 
-        How many elements a mask chooses the device alone knows: a mask on a device is waited for, blocking this thread, where
-        ``await aiodev.kernels.select(mask, x)`` waits in its task. Nothing else waits.
+        How many elements a mask chooses the device alone knows: a mask that it has still to write is waited for, blocking this
+        thread, where ``await aiodev.kernels.select(mask, x)`` waits in its task. Nothing else waits.
 
         Raises:
             IndexError: an integer, or an array of integers on the host, is out of bounds; or another kind of index. Integers on
@@ -304,9 +304,13 @@ class Array(Operators, Methods, Protocols):
         The value is a number, an array, or what NumPy makes one of. It is repeated to the shape that the index has, and
         converted to this array's dtype, as NumPy does. Where an index occurs twice, either of its values may stay.
 
+        A mask is not waited for: the device finds which value goes where. Only beside other arrays in the index a mask that is
+        still to be written is, blocking this thread; ``x[await mask.numpy(), indices] = value`` waits in its task.
+
         Raises:
             IndexError: as for reading.
-            ValueError: the value does not fit the shape, or this array is read-only.
+            ValueError: the value does not fit the shape, or this array is read-only. As many values as a mask chooses are
+                counted by the device if the mask has still to be written: another number then fails the operation.
             OverflowError: a number is beyond the dtype.
 
         Example:
@@ -404,6 +408,8 @@ class Array(Operators, Methods, Protocols):
 
     def numpy_blocking(self, timeout: float | None = None) -> np.ndarray[Any, DType]:
         """A copy on the host, as :meth:`numpy` gives it; blocks this thread until the copy is done.
+
+        ``timeout=0`` only looks: at what is written, in memory that the host reaches; it waits for nothing and submits nothing.
 
         Raises:
             KernelError: what computed the array, or a part of it, failed; each time, until something else writes it.

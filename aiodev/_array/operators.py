@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from aiodev._array.computing import kernels
+from aiodev._array.computing import indexing, kernels
 from aiodev._array.dtypes import can_cast
 
 __all__ = ["Operators"]
@@ -256,7 +256,7 @@ class Operators:
 
     def __contains__(self, value: Any) -> bool:
         """Whether an element equals ``value``; blocks."""
-        return bool(kernels.any(kernels.equal(self, value)))
+        return indexing.contains(self, value)
 
     def _only(self, asked: str) -> np.ndarray[Any, Any]:
         if self.size != 1:

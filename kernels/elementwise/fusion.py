@@ -14,10 +14,10 @@ import numpy as np
 
 import aiodev
 from aiodev import dtypes
-from aiodev.kernels.arguments import array_of, arrays_of, dtype_of
+from aiodev.kernels.arguments import array_of, arrays_of, broadcast, dtype_of
 from aiodev.kernels.elementwise.reverse import gradient_of
-from aiodev.kernels.elementwise.tracing import Trace, trace
-from aiodev.kernels.elementwise.ufunc import DType, Elementwise, Operand
+from aiodev.kernels.elementwise.tracing import Refused, Trace, trace
+from aiodev.kernels.elementwise.ufunc import DType, Elementwise, Operand, kind_of
 
 __all__ = ["Fused", "binary_transform", "fused", "unary_transform"]
 
@@ -56,8 +56,10 @@ class Fused:
         """Submit it to the current stream of the arrays' device; returns ``out``, or a new array.
 
         Raises:
-            TypeError: too few or too many operands, or one is neither an array nor a number, or all are numbers.
-            ValueError: the shapes do not broadcast, or ``out`` has another than the result.
+            TypeError: too few or too many operands, or one is neither an array nor a number, or all are numbers; or the
+                function does what is not elementwise, or changes an operand.
+            ValueError: the shapes do not broadcast, or ``out`` has another than the result; or an operator in place makes what
+                it writes larger.
         """
         if len(operands) != len(self._operands):
             raise TypeError(f"{self.name}: expected the operands ({', '.join(self._operands)}), got {len(operands)}")
@@ -93,14 +95,33 @@ class _Traceable(Elementwise):
         trace = self._traces.get(tuple(kinds))
         return super().computes(kinds, inputs) if trace is None else (trace.expression, None)
 
+    def _submit(self, call: aiodev.Call, values: Sequence[Any]) -> aiodev.Array:
+        trace = self._traces.get(tuple([kind_of(value) for value in values]))
+        if trace is not None and trace.kept:
+            self._check_kept(trace, values)
+        return super()._submit(call, values)
+
+    def _check_kept(self, trace: Trace, values: Sequence[Any]) -> None:
+        """Check that what operators in place write is as large as what they compute."""
+        shapes = {
+            name: value.shape if isinstance(value, aiodev.Array) else ()
+            for name, value in zip(self.operands, values, strict=True)
+        }
+        for name, written, read in trace.kept:
+            before, after = (broadcast(self.name, *[shapes[own] for own in part]) for part in (written, written | read))
+            if before != after:
+                raise ValueError(f"{self.name}: {name}: in place, a result of the shape {after} cannot be written to {before}")
+
     def _resolve(self, *kinds: Any) -> Sequence[DType]:
         try:
             found = self._traces[kinds] = trace(self._function, self.operands, kinds)
         except OverflowError:  # a constant is beyond the dtype that it is computed with in
             raise
-        except Exception:  # it looks at values, or is wrong, which the call with ones tells
+        except Refused as error:
+            raise TypeError(f"{self.name}: {error}") from None
+        except Exception as error:  # it looks at values, or is wrong, which the call with ones tells
             self._traces[kinds] = None
-            return self._try_ones(kinds)
+            return self._try_ones(kinds, error)
         return *found.inputs, found.result if self._dtype is None else self._dtype
 
     def _derive(self, operands: Sequence[Any]) -> dict[str, Callable[..., Any] | None] | None:
@@ -122,7 +143,7 @@ class _Traceable(Elementwise):
             rules[operand] = _with_names(made, ("g", *self.operands))
         return rules
 
-    def _try_ones(self, kinds: Sequence[Any]) -> Sequence[DType]:
+    def _try_ones(self, kinds: Sequence[Any], untraced: Exception) -> Sequence[DType]:
         """What NumPy's promotion gives: the function is tried with ones of these types."""
         arrays = [kind for kind in kinds if not isinstance(kind, type)]
         inputs = [dtypes.result_type(*arrays, kind) if isinstance(kind, type) else kind for kind in kinds]
@@ -134,9 +155,10 @@ class _Traceable(Elementwise):
             with np.errstate(all="ignore"):
                 result = self._function(*ones)
         except Exception as error:  # the user's function may raise anything
+            else_said = "" if str(untraced) == str(error) else f". As a function of arrays it fails, too: {untraced}"
             raise TypeError(
                 f"{self.name}: cannot tell the result's dtype, since the function fails for ones: "
-                f"{type(error).__name__}: {error}; give fused(function, dtype=…)"
+                f"{type(error).__name__}: {error}; give fused(function, dtype=…){else_said}"
             ) from error
         if isinstance(result, np.generic):
             return *inputs, meant(result.dtype)
@@ -167,7 +189,8 @@ def _names(function: Callable[..., Any]) -> tuple[str, ...]:
         raise TypeError(f"fused: expected a function of numbers whose parameters are known, got {function!r}") from None
     allowed = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     if not parameters or any(p.kind not in allowed or p.default is not p.empty for p in parameters):
-        raise TypeError(f"fused: expected a function of numbers, got {inspect.signature(function)}")
+        wanted = "a function of numbers, or of arrays, by position and without defaults"
+        raise TypeError(f"fused: expected {wanted}, got {inspect.signature(function)}")
     return tuple(p.name + "_" if p.name in _RESERVED or p.name[1:].isdigit() else p.name for p in parameters)
 
 
@@ -186,6 +209,9 @@ def fused(function: Callable[..., Any] | None = None, /, *, dtype: Any = None) -
     give by itself: shapes broadcast, and every step has the dtype that it has of arrays. Only what is stored in 16 bits is not
     rounded in between. It is called once for each combination of types, with something that stands for arrays. A truth value
     is one of NumPy's there, not one of Python's numbers: the sum of two is whether either is true.
+
+    An operator in place (``z += y``) keeps the dtype and the shape of what it writes, or raises what it raises of arrays. The
+    operands are only read: to change one is refused, as is what is not elementwise, such as a mean.
 
     A function that decides by a value (``if x > 0``), or computes by something else (``math``, :mod:`aiodev.lang`), is taken
     as a function of numbers, and compiled as a kernel's body is, with the compiler's types in between. The result's dtype is

@@ -26,17 +26,17 @@ def gradient_of(function: Callable[..., Any], place: int) -> Callable[..., Any]:
         tape = g.tape
         begin = len(tape.steps)
         result = function(*operands)
-        totals: dict[int, Any] = {id(result): g}
+        totals: dict[str, Any] = {result.code: g} if isinstance(result, Traced) else {}
         for step in reversed(tape.steps[begin:]):
-            total = totals.pop(id(step.result), None)
+            total = totals.pop(step.result.code, None)
             if total is not None:
                 _pass_on(step, total, totals)
-        return totals.get(id(operands[place]), 0.0)
+        return totals.get(operands[place].code, 0.0)
 
     return gradient
 
 
-def _pass_on(step: Step, total: Any, totals: dict[int, Any]) -> None:
+def _pass_on(step: Step, total: Any, totals: dict[str, Any]) -> None:
     """Add what the gradient of a step's result contributes to those of its operands."""
     made, values, result = step
     if made is None:
@@ -56,8 +56,8 @@ def _pass_on(step: Step, total: Any, totals: dict[int, Any]) -> None:
         if own is None:
             continue
         own = own.astype(value.dtype)
-        before = totals.get(id(value))
-        totals[id(value)] = own if before is None else before + own
+        before = totals.get(value.code)
+        totals[value.code] = own if before is None else before + own
 
 
 def _has_gradient(value: Traced) -> bool:

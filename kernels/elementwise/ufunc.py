@@ -20,7 +20,7 @@ from aiodev.kernels.arguments import broadcast, has_no_gaps
 from aiodev.kernels.elementwise.derivatives import derivative_of, names_in, renamed
 from aiodev.kernels.elementwise.iteration import Form, make_kernel, plan_loop
 
-__all__ = ["DECLARED", "DType", "Elementwise", "Operand", "differentiable"]
+__all__ = ["DECLARED", "DType", "Elementwise", "Operand", "differentiable", "kind_of"]
 
 #: Names of dtypes of which a kernel is given numbers as they are.
 _PACKED = frozenset(row.name for row in dtypes.DTYPES.values() if row.packing)
@@ -144,7 +144,7 @@ class Elementwise:
     def _line(self, values: Sequence[Any], inputs: Sequence[DType], out: aiodev.Array) -> aiodev.Kernel:
         """The kernel for arrays of one dimension and the same length, of which there may be as many as there are lengths."""
         forms = *[(0,) if isinstance(value, aiodev.Array) else None for value in values], (0,)
-        key = forms, *inputs, *[_kind_of(value) for value in values], out.dtype
+        key = forms, *inputs, *[kind_of(value) for value in values], out.dtype
         kernel = self._lines.get(key)
         if kernel is None:
             kernel = self._lines[key] = self._kernel(1, forms, values, inputs)
@@ -168,7 +168,7 @@ class Elementwise:
     def _kernel(
         self, ndim: int, forms: tuple[Form, ...], values: Sequence[Any], inputs: Sequence[DType]
     ) -> aiodev.Kernel:
-        expression, function = self.computes([_kind_of(value) for value in values], inputs)
+        expression, function = self.computes([kind_of(value) for value in values], inputs)
         casts = tuple(_cast(value, dtype) for value, dtype in zip(values, inputs, strict=True))
         key = ndim, forms, expression, casts
         kernel = self._kernels.get(key)
@@ -251,7 +251,7 @@ def _signature(operands: Sequence[str], by_name: bool) -> inspect.Signature:
     return inspect.Signature([inspect.Parameter("call", first), *parameters, out], return_annotation=aiodev.Array)
 
 
-def _kind_of(value: Any) -> Any:
+def kind_of(value: Any) -> Any:
     """The dtype of an array or of one of NumPy's numbers, or the class of a Python number."""
     return dtypes.kind_of_operand(value.value if isinstance(value, aiodev.Number) else value)
 

@@ -5,6 +5,10 @@ left are arrays of integers, one a dimension; a mask becomes the places where it
 place of a new dimension, or none. Several are made one index into the dimensions together, on the host where all are there,
 else by kernels. An assignment makes one of all dimensions: it takes as much time and memory as what is chosen does, however
 large the array is.
+
+A mask that is written already is looked at here, so that nothing waits. One that is not has a number of places that the device
+alone will know. A read waits for it. An assignment does not, if the mask is the only array of the index: it goes over the mask,
+and takes the values one after the other.
 """
 
 from __future__ import annotations
@@ -17,15 +21,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import aiodev
+from aiodev.kernels.arguments import known
 from aiodev.kernels.elementwise.conversion import astype, where
-from aiodev.kernels.elementwise.table import add, greater, less, multiply
+from aiodev.kernels.elementwise.table import add, equal, greater, less, multiply
 from aiodev.kernels.indexing import bodies
 from aiodev.kernels.indexing.put import put as put_at
-from aiodev.kernels.indexing.search import submit_nonzero, submit_select
+from aiodev.kernels.indexing.search import put_selected, submit_nonzero, submit_select
 from aiodev.kernels.indexing.take import take
 from aiodev.kernels.manipulation.views import moveaxis
+from aiodev.kernels.reductions import any as any_of
 
-__all__ = ["get", "put"]
+__all__ = ["contains", "get", "put"]
 
 _Host = np.ndarray[Any, Any]
 _ALL = slice(None)
@@ -43,8 +49,11 @@ class _Chosen(NamedTuple):
 
 def get(x: aiodev.Array, index: Any) -> aiodev.Array:
     """The elements that an index with arrays chooses, in an array of their own."""
-    if isinstance(index, aiodev.Array) and index.dtype == bool and index.ndim and index.shape == x.shape:
-        return submit_select(index.to(x.device), x).wait_blocking()
+    if _is_mask(index) and index.shape == x.shape:
+        mask = known(index)
+        if mask is None:
+            return submit_select(index.to(x.device), x).wait_blocking()
+        x, index = x.reshape(x.size), np.flatnonzero(mask)
     chosen = _take_apart(x, index)
     view = x[chosen.basic]
     dims = sorted(chosen.arrays)
@@ -79,9 +88,56 @@ def put(x: aiodev.Array, index: Any, value: Any) -> None:
         condition = condition.reshape(*mask.shape, *(1,) * (x.ndim - mask.ndim))
         where(condition, _converted(value, x), x, out=x)
         return
+    items = tuple([_known_mask(item) for item in items])
+    arrays = [item for item in items if isinstance(item, aiodev.Array | np.ndarray)]
+    if len(arrays) == 1 and _is_mask(arrays[0]):
+        _put_masked(x, items, value)
+        return
     places = _places_of(x, items)
     if places.size:
         put_at(x, places.reshape(-1), _broadcast_value(_converted(value, x), places.shape).reshape(-1))
+
+
+def contains(x: aiodev.Array, value: Any) -> bool:
+    """Whether an element equals a value."""
+    host = known(x) if isinstance(value, bool | int | float | complex | np.generic) else None
+    return bool((host == value).any() if host is not None else any_of(equal(x, value)))
+
+
+def _is_mask(item: Any) -> bool:
+    """Whether it is a mask on a device, of some dimensions."""
+    return isinstance(item, aiodev.Array) and item.dtype == bool and item.ndim > 0
+
+
+def _known_mask(item: Any) -> Any:
+    """An item of an index; a mask on the host, if it is written."""
+    mask = known(item) if _is_mask(item) else None
+    return item if mask is None else mask
+
+
+def _put_masked(x: aiodev.Array, items: tuple[Any, ...], value: Any) -> None:
+    """Write to what one mask on the device chooses of a view, however much that is."""
+    at = next(k for k, item in enumerate(items) if _is_mask(item))
+    mask = items[at].to(x.device)
+    ndim = mask.ndim
+    stand_ins = [np.zeros(1, np.int64)] * ndim  # as wide as the mask
+    chosen = _take_apart(x, (*items[:at], *stand_ins, *items[at + 1 :]))
+    view, first = x[chosen.basic], min(chosen.arrays)
+    _check_mask(mask, view.shape[first : first + ndim], first)
+    before = first if chosen.together else 0
+    view = moveaxis(view, range(first, first + ndim), range(before, before + ndim))
+    given, behind = _converted(value, x), view.ndim - before - ndim
+    while given.ndim > before + 1 + behind and given.shape[0] == 1:
+        given = given[0]
+    own = given.ndim - behind - 1  # its dimension along what is chosen
+    if own < 0 or given.shape[own] == 1:
+        if own >= 0:
+            given = given.reshape(*given.shape[:own], *(1,) * ndim, *given.shape[own + 1 :])
+        condition = mask.reshape(*mask.shape, *(1,) * behind)
+        where(condition, _broadcast_value(given, view.shape), view, out=view)
+        return
+    given = _broadcast_value(given, (*view.shape[:before], given.shape[own], *view.shape[before + ndim :]))
+    put_selected(moveaxis(view, range(before, before + ndim), range(ndim)), mask, moveaxis(given, before, 0))
 
 
 def _is_one(value: Any) -> bool:
@@ -262,9 +318,14 @@ def _places(item: aiodev.Array | _Host, lengths: Sequence[int], axis: int) -> Se
     """Arrays of integers for an array that is an index: itself, or where a mask is true."""
     if item.dtype != bool:
         return [item]
-    if item.shape != tuple(lengths):
-        raise IndexError(f"a mask of the shape {item.shape} for dimensions {axis}… of the lengths {tuple(lengths)}")
-    return submit_nonzero(item).wait_blocking() if isinstance(item, aiodev.Array) else np.nonzero(item)
+    _check_mask(item, lengths, axis)
+    mask = _known_mask(item)
+    return submit_nonzero(mask).wait_blocking() if isinstance(mask, aiodev.Array) else np.nonzero(mask)
+
+
+def _check_mask(mask: aiodev.Array | _Host, lengths: Sequence[int], axis: int) -> None:
+    if mask.shape != tuple(lengths):
+        raise IndexError(f"a mask of the shape {mask.shape} for dimensions {axis}… of the lengths {tuple(lengths)}")
 
 
 def _on_device(indices: aiodev.Array | _Host, x: aiodev.Array, dim: int) -> aiodev.Array:

@@ -20,14 +20,17 @@ import numpy as np
 
 import aiodev
 from aiodev import dtypes
-from aiodev.kernels.arguments import arrays_of, packed
+from aiodev.kernels.arguments import arrays_of, delivered, known, packed
 from aiodev.kernels.elementwise.conversion import convert
 from aiodev.kernels.indexing import search_bodies as bodies
 from aiodev.kernels.indexing.search_bodies import BLOCK
 from aiodev.kernels.indexing.take import take_flat
 from aiodev.kernels.warmup import register_sample
 
-__all__ = ["Counted", "Selection", "flat", "nonzero", "searchsorted", "select", "submit_nonzero", "submit_select"]
+__all__ = [
+    "Counted", "Selection", "flat", "nonzero", "nonzero_known", "put_selected", "searchsorted", "select", "submit_nonzero",
+    "submit_select",
+]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -60,6 +63,16 @@ def _gather(call: aiodev.Call, mask: aiodev.Array, x: aiodev.Array, starts: aiod
     if mask.size:
         call.launch(bodies.select_values, starts.size - 1, mask, x, starts, room)
     return room
+
+
+@aiodev.operation(reads=["mask", "values", "starts"], writes="x", name="put")
+def _put(
+    call: aiodev.Call, x: aiodev.Array, mask: aiodev.Array, values: aiodev.Array, starts: aiodev.Array
+) -> aiodev.Array:
+    """Write to the rows of ``x`` where the flat mask is not 0, each the next of the values."""
+    target = packed(x)
+    call.launch(bodies.put_selected, starts.size - 1, mask, starts, values, target.reshape(mask.size, values.shape[1]))
+    return delivered(x, target)
 
 
 @aiodev.operation(reads=["places"], name="nonzero")
@@ -102,6 +115,22 @@ class Selection:
         if count:
             self.stream.copy(out, room[:count])
         return out
+
+
+def put_selected(x: aiodev.Array, mask: aiodev.Array, values: aiodev.Array) -> None:
+    """Write ``values`` where a mask of the first dimensions of ``x`` is true, in C order; nothing is waited for.
+
+    Raises:
+        ValueError: there are more values than the mask has elements. Where they are not as many as it has true ones, the
+            operation fails.
+    """
+    count = values.shape[0]
+    if count > mask.size:
+        raise ValueError(f"{count} values cannot be assigned to what a mask chooses of {mask.size} elements")
+    inner = math.prod(values.shape[1:])
+    if mask.size and inner:
+        elements = flat(mask)
+        _put(x, elements, packed(values).reshape(count, inner), _count(elements))
 
 
 class Counted(Generic[T]):
@@ -187,6 +216,14 @@ def submit_nonzero(x: aiodev.Array) -> Counted[tuple[aiodev.Array, ...]]:
         return (places,) if len(shape) == 1 else tuple(_part(selection, places, shape, d) for d in range(len(shape)))
 
     return Counted(selection, make)
+
+
+def nonzero_known(x: aiodev.Array) -> tuple[aiodev.Array, ...] | None:
+    """What :func:`nonzero` gives, if the host has it without waiting."""
+    host = known(x)
+    if host is None or not host.ndim:
+        return None
+    return tuple([aiodev.asarray(part, device=x.device) for part in np.nonzero(host)])
 
 
 def _part(selection: Selection, places: aiodev.Array, shape: tuple[int, ...], d: int) -> aiodev.Array:

@@ -65,6 +65,23 @@ def select_places(i, mask, starts, out):
         place += np.int64(mask[k] != 0)
 
 
+@aiodev.kernel(reads=["mask", "values"])
+def put_selected(i, mask, starts, values, out):
+    """Write to the rows of block ``i`` that are selected, each the next of the values.
+
+    Raises:
+        ValueError: there are not as many values as selected rows; nothing is written then.
+    """
+    if starts[starts.size - 1] != values.shape[0]:
+        raise ValueError("there are not as many values as the mask has true elements")
+    place, end = starts[i], starts[i + 1]
+    for k in range(i * BLOCK, min((i + 1) * BLOCK, mask.size)):
+        if mask[k] and place < end:  # nobody reads beyond the values, even if the mask has changed since
+            for j in range(values.shape[1]):
+                out[k, j] = values[place, j]
+            place += 1
+
+
 @aiodev.kernel
 def part_of_place(i, inner, length, places, out):
     """One index of each place in an array: of a dimension of ``length`` whose steps are ``inner`` elements."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import aiodev
-from aiodev.kernels.arguments import arrays_of
+from aiodev.kernels.arguments import arrays_of, known
 from aiodev.kernels.elementwise.table import imag, real
 from aiodev.kernels.indexing import search_bodies as bodies
 from aiodev.kernels.indexing.search import Counted, Selection, flat
@@ -33,6 +33,7 @@ __all__ = [
     "unique_all",
     "unique_counts",
     "unique_inverse",
+    "unique_known",
     "unique_values",
 ]
 
@@ -196,6 +197,18 @@ def _unique_all(function: str, x: aiodev.Array) -> Counted[UniqueAll]:
         return UniqueAll(*parts, inverse.reshape(shape), _gaps(selection, starts, math.prod(shape), count))
 
     return Counted(selection, make)
+
+
+def unique_known(x: aiodev.Array) -> UniqueAll | None:
+    """What :func:`unique_all` gives, if the host has it without waiting."""
+    host = known(x)
+    if host is None:
+        return None
+    _, first, inverse, counts = np.unique(
+        host, return_index=True, return_inverse=True, return_counts=True, equal_nan=False
+    )
+    parts = host.reshape(-1)[first], first, inverse.reshape(x.shape), counts
+    return UniqueAll(*[aiodev.asarray(part, device=x.device) for part in parts])
 
 
 def _sorted(x: aiodev.Array) -> aiodev.Array:

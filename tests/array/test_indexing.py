@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import aiodev
+from aiodev import array_api
 from aiodev.testing import Latch
 
 SHAPES = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple)
@@ -270,3 +273,120 @@ def test_places_out_of_bounds_stay_out_of_bounds() -> None:
             x.numpy_blocking()
     x[:] = 0
     assert not x.numpy_blocking().any()
+
+
+# Masks that are written, and masks that are not
+
+FINISHED: dict[str, tuple[Callable[[aiodev.Array, aiodev.Array], Any], Callable[[Any, Any], Any]]] = {
+    "mask": (lambda x, m: x[m], lambda x, m: x[m]),
+    "mask of a dimension": (lambda x, m: x[:, m[0]], lambda x, m: x[:, m[0]]),
+    "mask beside an integer": (lambda x, m: x[m[:, 0], 1], lambda x, m: x[m[:, 0], 1]),
+    "nonzero": (lambda x, m: array_api.nonzero(x)[1], lambda x, m: np.nonzero(x)[1]),
+    "unique_all": (lambda x, m: array_api.unique_all(x).indices, lambda x, m: np.unique_all(x).indices),
+    "unique_counts": (lambda x, m: array_api.unique_counts(x).counts, lambda x, m: np.unique_counts(x).counts),
+    "unique_inverse": (
+        lambda x, m: array_api.unique_inverse(x).inverse_indices,
+        lambda x, m: np.unique_inverse(x).inverse_indices,
+    ),
+    "unique_values": (lambda x, m: array_api.unique_values(x), lambda x, m: np.unique(x)),
+    "in": (lambda x, m: 5 in x, lambda x, m: True),
+    "not in": (lambda x, m: -5 in x, lambda x, m: False),
+}
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (200, 100)])
+@pytest.mark.parametrize("case", FINISHED)
+async def test_what_is_written_is_not_waited_for(case: str, shape: tuple[int, int]) -> None:
+    """Whatever else the stream has to do, and however much there is: nothing holds the loop."""
+    host = np.arange(math.prod(shape)).reshape(shape) // 2
+    x, mask = on_cpu(host), on_cpu(host % 4 == 1)
+    function, expected = FINISHED[case]
+    with aiodev.Stream("cpu") as stream:
+        aiodev.set_sync_debug_mode("error")
+        with Latch(stream):
+            found = function(x, mask)
+            assert not stream.query()
+        aiodev.set_sync_debug_mode("default")
+        values = found if isinstance(found, bool) else await found.numpy()
+        np.testing.assert_array_equal(values, expected(host, host % 4 == 1))
+        assert np.asarray(values).dtype == np.asarray(expected(host, host % 4 == 1)).dtype
+
+
+def on_cpu(host: Any) -> aiodev.Array:
+    """A copy on the CPU device."""
+    return aiodev.asarray(host, device="cpu")
+
+
+CUBE = np.arange(24.0).reshape(2, 3, 4)
+WHICH = CUBE % 5 < 2
+#: An index with the mask of the first so many dimensions, and a value.
+MASKED: dict[str, tuple[Callable[[Any], Any], Any, Any]] = {
+    "values": (lambda m: m, WHICH, -np.arange(1.0, 1 + WHICH.sum())),
+    "a list": (lambda m: m, WHICH[0, 0, :2], [[[-1.0] * 4] * 3]),
+    "rows": (lambda m: m, WHICH[:, :, 0], -np.arange(1.0, 1 + 4 * WHICH[:, :, 0].sum()).reshape(-1, 4)),
+    "a row": (lambda m: m, WHICH[:, :, 0], -np.arange(4.0)),
+    "one row": (lambda m: m, WHICH[:, :, 0], -np.arange(4.0).reshape(1, 4)),
+    "a number beside an integer": (lambda m: (m, 0), WHICH[:, :, 0], 5),
+    "values beside an integer": (lambda m: (m, 0), WHICH[:, :, 0], -np.arange(1.0, 1 + WHICH[:, :, 0].sum())),
+    "last dimensions": (lambda m: (slice(None), m), WHICH[0], 5),
+    "values of last dimensions": (lambda m: (slice(None), m), WHICH[0], -np.ones((2, WHICH[0].sum()))),
+    "the same for all": (lambda m: (slice(None), m), WHICH[0], -np.arange(1.0, 1 + WHICH[0].sum())),
+    "the same for each": (lambda m: (slice(None), m), WHICH[0], [[-1.0], [-2.0]]),
+    "behind an ellipsis": (lambda m: (..., m), WHICH[1, 1], -np.ones((2, 3, WHICH[1, 1].sum()))),
+    "apart from an integer": (lambda m: (0, slice(None), m), WHICH[1, 1], -np.ones((WHICH[1, 1].sum(), 3))),
+    "a new dimension": (lambda m: (None, m), WHICH[:, 0, 0], -np.ones((1, WHICH[:, 0, 0].sum(), 3, 4))),
+    "nothing": (lambda m: m, WHICH & False, np.ones(0)),
+}
+
+
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("case", MASKED)
+async def test_assignments_by_masks_wait_for_nothing(case: str, written: bool) -> None:
+    """Whether the mask is written or not; with gaps between the elements, too."""
+    index, mask, value = MASKED[case]
+    for turned in (False, True):
+        expected = CUBE.copy()
+        expected[index(mask)] = value
+        with aiodev.Stream("cpu") as stream:
+            x = on_cpu(CUBE.T.copy()).T if turned else on_cpu(CUBE)
+            which = on_cpu(mask)
+            aiodev.set_sync_debug_mode("error")
+            with Latch(stream):
+                x[index(which if written else which ^ False)] = value
+                assert not stream.query()
+            aiodev.set_sync_debug_mode("default")
+            np.testing.assert_array_equal(await x.numpy(), expected)
+
+
+async def test_as_many_values_as_a_mask_chooses() -> None:
+    """Too few and too many are refused at once where the mask is written; else the operation fails, and writes nothing."""
+    host = np.array([True, False, True, True])
+    for count in (2, 4, 5):
+        x = aiodev.zeros(4, device="cpu")
+        with pytest.raises(ValueError, match="cannot be assigned"):
+            x[on_cpu(host)] = np.ones(count)
+        with aiodev.Stream("cpu") as stream:
+            x = aiodev.zeros(4, device="cpu")
+            copied = x + 0
+            with Latch(stream):
+                mask = on_cpu(host) ^ False
+                if count > 4:
+                    with pytest.raises(ValueError, match="5 values cannot be assigned"):
+                        x[mask] = np.ones(count)
+                    continue
+                x[mask] = np.ones(count)
+            with pytest.raises(aiodev.KernelError) as caught:
+                await x.numpy()
+            assert isinstance(caught.value.__cause__, ValueError) and "as many values" in str(caught.value.__cause__)
+            assert await copied.tolist() == [0, 0, 0, 0]
+
+
+async def test_masks_of_another_shape_are_refused_before_they_are_written() -> None:
+    """By an assignment, whose other parts are known."""
+    x = aiodev.zeros((3, 4), device="cpu")
+    with aiodev.Stream("cpu") as stream, Latch(stream):
+        mask = on_cpu([True, False]) ^ False
+        with pytest.raises(IndexError, match=r"a mask of the shape \(2,\) .* \(4,\)"):
+            x[0, mask] = 1
+        with pytest.raises(ValueError, match="cannot be assigned"):
+            x[on_cpu([True, False, True]) ^ False] = np.ones((3, 5))

@@ -210,6 +210,22 @@ def test_blocking_reads_time_out() -> None:
         assert (array.numpy_blocking() == 1).all()
 
 
+@pytest.mark.parametrize("size", [4, 1 << 20])
+def test_a_blocking_read_without_time_only_looks(size: int) -> None:
+    """What is written is there, whatever its stream has to do; what is not raises TimeoutError, and nothing is submitted."""
+    stream = aiodev.Stream("cpu")
+    with stream:
+        array = aiodev.zeros(size)
+        stream.synchronize_blocking()
+        with Latch(stream):
+            assert (array.numpy_blocking(0) == 0).all()
+            array.copy_from(np.ones(size))
+            before = stream.timeline.submitted
+            with pytest.raises(TimeoutError):
+                array.numpy_blocking(timeout=0)
+            assert stream.timeline.submitted == before
+
+
 async def test_an_array_dropped_with_work_in_flight_keeps_its_memory() -> None:
     """Another stream's new array never gets the memory that a queued copy writes."""
     stream, other = aiodev.Stream("cpu"), aiodev.Stream("cpu")

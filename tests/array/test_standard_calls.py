@@ -16,14 +16,7 @@ import aiodev
 
 #: Results whose values the standard leaves open, or which depend on the version of LAPACK; their shapes and types do not.
 OPEN = {
-    "empty", "empty_like",
-    *(
-        f"linalg.{name}"
-        for name in (
-            "cholesky", "det", "eigh", "eigvalsh", "inv", "matrix_norm", "matrix_power", "matrix_rank", "pinv", "qr", "slogdet",
-            "solve", "svd", "svdvals", "vector_norm",
-        )
-    ),
+    "empty", "empty_like", *(f"linalg.{name}" for name in ("eigh", "matrix_rank", "pinv", "qr", "svd")),
 }  # fmt: skip
 CASES = [(name, list(cases)) for name, cases in groupby(read(), key=lambda case: case[0])]
 

@@ -348,6 +348,24 @@ async def test_gradients_of_fused_functions_are_derived(function: Any) -> None:
         np.testing.assert_allclose(zero if one is None else one, zero if other is None else other, rtol=1e-12)
 
 
+async def test_gradients_of_operators_in_place_in_fused_functions() -> None:
+    """Each step has the operands that it had, whatever became of them."""
+
+    def in_place(x: Any, y: Any) -> Any:
+        z = x * y
+        before = z * z
+        z += x
+        z *= z
+        return z + before
+
+    values = aiodev.asarray([1.5, 0.25], device="cpu"), aiodev.asarray([2.0, 3.0], device="cpu")
+    grads = []
+    for function in (in_place, lambda x, y: (x * y + x) ** 2 + (x * y) ** 2):
+        x, y = map(autograd.Variable, values)
+        grads.append([await one.numpy() for one in await autograd.grad(kernels.fused(function)(x, y).sum(), [x, y])])
+    np.testing.assert_allclose(*grads, rtol=1e-12)
+
+
 async def test_a_number_of_one_call_is_a_variable_of_the_next() -> None:
     """Gradients that were derived for the first serve the second."""
     saxpy = kernels.fused(lambda a, x, y: a * x + y)

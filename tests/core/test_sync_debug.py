@@ -18,6 +18,7 @@ import pytest
 from parking import when_parked
 
 import aiodev
+import aiodev.kernels as kernels
 from aiodev import Stream, SyncError, SyncWarning
 from aiodev.testing import Latch, SimulatedBackend
 
@@ -40,9 +41,16 @@ class Work:
         self.stream = Stream("cpu")
         with self.stream:
             self.array = aiodev.zeros(3, device="cpu")
+            self.rows = self.array[:, None] + 0
             self.latch = Latch(self.stream)
             self.done = self.array.copy_from(aiodev.ones(3, device="cpu"))
             self.event = self.stream.record_event()
+            self.integer, self.mask = kernels.sum(self.array).astype("int64"), self.array > 0
+
+    def look(self, what: Callable[[], object]) -> object:
+        """Ask for something on the stream."""
+        with self.stream:
+            return what()
 
 
 
@@ -77,6 +85,31 @@ async def test_what_would_block_raises(case: str) -> None:
     work.latch.release()
     assert (await work.array.numpy() == 1).all()
     block(work)  # it need not wait any more
+
+
+#: What asks for values on the way to something else.
+ASKING: dict[str, tuple[Callable[[Work], object], str, str]] = {
+    "size": (lambda w: aiodev.zeros(w.integer, device="cpu"), "aiodev.zeros", "await array.item()"),
+    "shape": (lambda w: w.array.reshape(w.integer, -1), "Array.reshape", "await array.item()"),
+    "values": (lambda w: aiodev.asarray([w.integer, 1], device="cpu"), "aiodev.asarray", "await array.numpy()"),
+    "slice": (lambda w: w.array[: w.integer], "Array.__getitem__", "await array.item()"),
+    "mask": (lambda w: w.look(lambda: w.array[w.mask]), "Array.__getitem__", "await aiodev.kernels.select(mask, array)"),
+    "masks": (lambda w: w.look(lambda: w.rows.__setitem__((w.mask, [0]), 1)), "Array.__setitem__", "await mask.numpy()"),
+    "in": (lambda w: w.look(lambda: 1 in w.array), "Array.__contains__", "await aiodev.kernels.any(array == value).item()"),
+}
+
+
+@pytest.mark.parametrize("case", ASKING)
+async def test_what_asks_for_values_is_told_what_to_await(case: str) -> None:
+    """The value that it waits for, or what waits in its task: not the stream, which need not be the program's."""
+    block, call, instead = ASKING[case]
+    work = Work()
+    aiodev.set_sync_debug_mode("error")
+    with pytest.raises(SyncError) as caught:
+        block(work)
+    assert (caught.value.call, caught.value.instead) == (call, instead)
+    work.latch.release()
+    await work.stream.synchronize()
 
 
 @pytest.mark.anyio

@@ -25,6 +25,7 @@ from aiodev._core.errors import CompileError
 from aiodev._kernel.compile import service
 from aiodev.kernels import thread_block
 from aiodev.kernels.fft import cufft
+from aiodev.kernels.indexing import gradients
 from aiodev.kernels.indexing.search import Selection
 from aiodev.kernels.linalg import cublas, cusolver
 from aiodev.kernels.nn import convolution, embedding, pooling
@@ -78,9 +79,33 @@ def _embedding_backwards(indices: aiodev.Array, weight: aiodev.Array) -> None:
     embedding.embedding_of_weight(grads, indices, shape=weight.shape)  # type: ignore[arg-type]
 
 
-#: What gradients launch that no public function does.
-GRADIENTS: dict[str, Callable[..., Any]] = {
-    "conv2d backwards": _conv2d_backwards, "pool backwards": _pool_backwards, "embedding backwards": _embedding_backwards
+def _assign(x: aiodev.Array, indices: aiodev.Array) -> None:
+    x[indices, 1] = x[0]
+    x[kernels.equal(x[0], 0)] = x[:3]
+
+
+def _take_backwards(x: aiodev.Array, indices: aiodev.Array) -> None:
+    gradients.scattered(x, indices, shape=x.shape, axis=0, mode="raise")  # type: ignore[arg-type]
+    gradients.scattered_along(x, indices, length=x.shape[0], axis=0, mode="raise")  # type: ignore[arg-type]
+
+
+@kernels.fused
+def _rotated(x: Any, y: Any, angle: Any) -> Any:
+    turned = x * kernels.cos(angle * y) - y * kernels.sin(angle * x)
+    turned *= 0.5
+    turned += kernels.where(x > y, kernels.exp(-kernels.abs(x)), kernels.hypot(x, y))
+    return turned / (1 + turned * turned)
+
+
+def _fuse(x: aiodev.Array, y: aiodev.Array) -> None:
+    _rotated(x, y, 0.5)
+    _rotated(x, y[0], y)
+
+
+#: What operators, assignments, decorators and gradients launch that no public function does.
+FURTHER: dict[str, Callable[..., Any]] = {
+    "conv2d backwards": _conv2d_backwards, "pool backwards": _pool_backwards, "embedding backwards": _embedding_backwards,
+    "take backwards": _take_backwards, "assignments": _assign, "fused steps": _fuse,
 }  # fmt: skip
 
 
@@ -101,7 +126,7 @@ def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
 
 def _all_functions() -> Iterator[tuple[str, Callable[..., Any]]]:
     yield from functions()
-    yield from GRADIENTS.items()
+    yield from FURTHER.items()
 
 
 def argument_lists(code: str, device: str) -> Iterator[tuple[Any, ...]]:

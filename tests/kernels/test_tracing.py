@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -28,21 +29,40 @@ BINARY: list[Callable[[Any, Any], Any]] = [
     lambda x, y: x != y, kernels.maximum, kernels.hypot, kernels.copysign, kernels.floor_divide,
     lambda x, y: kernels.where(x > y, x, y), kernels.logical_or,
 ]  # fmt: skip
+IN_PLACE: list[Callable[[Any, Any], Any]] = [
+    operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv, operator.imod, operator.iand,
+    operator.ior,
+]  # fmt: skip
+STEPS = len(UNARY) + len(BINARY) + len(IN_PLACE)
 DTYPES = ["bool", "int8", "uint8", "int32", "int64", "uint64", "float32", "float64", "complex64"]
 
 
 class Program:
-    """Some steps, each of one or two of the values before it."""
+    """Some steps, each of one or two of the values before it; those in place change what is no operand.
+
+    Attributes:
+        is_in_place: whether the step that began last is in place.
+        is_rounded: whether a value has 16 bits, to which arrays are rounded on the way, and kernels at the end alone.
+    """
 
     def __init__(self, steps: list[tuple[int, int, int]]) -> None:
         self.steps = steps
+        self.is_in_place = self.is_rounded = False
 
     def __call__(self, x: Any, y: Any, a: Any) -> Any:
         """Run it; every value is used."""
         values = [x, y, a]
         for which, first, second in self.steps:
             one, other = values[first % len(values)], values[second % len(values)]
-            values.append(UNARY[which](one) if which < len(UNARY) else BINARY[which - len(UNARY)](one, other))
+            self.is_in_place = which >= len(UNARY) + len(BINARY) and len(values) > 3
+            if which < len(UNARY):
+                values.append(UNARY[which](one))
+            elif self.is_in_place:
+                place = 3 + first % (len(values) - 3)
+                values[place] = IN_PLACE[which - len(UNARY) - len(BINARY)](values[place], other)
+            else:
+                values.append(BINARY[(which - len(UNARY)) % len(BINARY)](one, other))
+        self.is_rounded = any(getattr(value, "dtype", None) == np.float16 for value in values)
         return values[-1]
 
 
@@ -51,9 +71,11 @@ def on_device(host: Any) -> aiodev.Array:
     return aiodev.asarray(host, device="cpu")
 
 
+
+
 @given(
     steps=st.lists(
-        st.tuples(st.integers(0, len(UNARY) + len(BINARY) - 1), st.integers(0, 9), st.integers(0, 9)),
+        st.tuples(st.integers(0, STEPS - 1), st.integers(0, 9), st.integers(0, 9)),
         min_size=1,
         max_size=6,
     ),
@@ -63,14 +85,20 @@ def on_device(host: Any) -> aiodev.Array:
 )
 @settings(deadline=None, max_examples=examples(150))
 def test_programs_give_the_same_bits(steps: Any, types: Any, number: Any, shapes: Any) -> None:
-    """As the operations one after the other, with the same dtype; or both refuse."""
+    """As the operations one after the other, with the same dtype; or both refuse, what is in place with the same error."""
     program = Program(steps)
+    if any(which >= len(UNARY) + len(BINARY) for which, _, _ in steps) and isinstance(number, np.generic):
+        number = number.item()  # NumPy's are taken for arrays of no dimensions, which operators in place do not make larger
     values = np.array([0, 1, 2, 3, 5, 100])
     hosts = [np.resize(values, shape).astype(dtype) for shape, dtype in zip(shapes, types, strict=True)]
     x, y = map(on_device, hosts)
+    fused = kernels.fused(lambda x, y, a: program(x, y, a))
     try:
         expected = program(x, y, number)
-    except (TypeError, OverflowError, AttributeError):
+    except (TypeError, OverflowError, AttributeError, ValueError) as error:
+        if program.is_in_place:
+            with pytest.raises(type(error)):
+                fused(x, y, number)
         return  # what is not defined of arrays may be of numbers
     if not isinstance(expected, aiodev.Array):
         return  # of the number alone
@@ -81,14 +109,103 @@ def test_programs_give_the_same_bits(steps: Any, types: Any, number: Any, shapes
         assert "of numbers" in str(error)  # what Python may raise for some of them
         return
     assert found.result == expected.dtype
-
-    def fused(x: Any, y: Any, a: Any) -> Any:
-        return program(x, y, a)
-
-    result = kernels.fused(fused)(x, y, number)
+    result = fused(x, y, number)
     assert result.dtype == expected.dtype
+    if program.is_rounded:
+        return
     wanted = np.broadcast_to(expected.numpy_blocking(), result.shape)
     np.testing.assert_array_equal(result.numpy_blocking(), wanted)
+
+
+def in_place(x: Any, y: Any) -> Any:
+    """What all that holds an array sees of it."""
+    z = x * 2
+    same, copied = z, z.astype(z.dtype)
+    z += y
+    return same * 3 + copied + x
+
+
+@pytest.mark.parametrize(("one", "other"), [("float32", "float64"), ("int32", "int64")])
+def test_operators_in_place_keep_the_dtype(one: str, other: str) -> None:
+    """And change what other names stand for, as of arrays."""
+    x, y = on_device(np.array([1, 2, 3], one)), on_device(np.array([4, 5, 6], other))
+    expected, found = in_place(x, y), kernels.fused(in_place)(x, y)
+    assert found.dtype == expected.dtype == one
+    np.testing.assert_array_equal(found.numpy_blocking(), expected.numpy_blocking())
+
+
+def test_operators_in_place_refuse_what_does_not_fit() -> None:
+    """As of arrays: another kind of dtype, and a larger shape, in calls of the same dtypes too."""
+
+    def half(x: Any) -> Any:
+        z = x + 0
+        z /= 2
+        return z
+
+    x = on_device(np.ones(3, np.int32))
+    with pytest.raises(TypeError, match="float64 cannot be written to int32"):
+        half(x)
+    with pytest.raises(TypeError, match=r"half: divide: in place, float64 cannot be written to int32"):
+        kernels.fused(half)(x)
+    fused = kernels.fused(in_place)
+    for wide in (on_device(np.ones((2, 3), np.int32)), on_device(np.ones((2, 1), np.int32))):
+        fused(x, x)
+        with pytest.raises(ValueError):
+            in_place(x, wide)
+        with pytest.raises(ValueError, match=r"in_place: add: in place, a result of the shape \(2, 3\) cannot be .* \(3,\)"):
+            fused(x, wide)
+    np.testing.assert_array_equal(fused(wide, wide[0]).numpy_blocking(), in_place(wide, wide[0]).numpy_blocking())
+
+
+def test_operators_in_place_do_not_change_operands() -> None:
+    """Of arrays they would; a number's name stands for another number."""
+
+    def change(x: Any) -> Any:
+        x += 1
+        return x * 2
+
+    x = on_device(np.ones(3))
+    with pytest.raises(TypeError, match="change: an operator in place changes the operand x, which is only read"):
+        kernels.fused(change)(x)
+
+    def raised(a: Any, x: Any) -> Any:
+        a += 1
+        return a * x
+
+    np.testing.assert_array_equal(kernels.fused(raised)(2, x).numpy_blocking(), [3, 3, 3])
+
+    def of_numbers(v: Any) -> Any:
+        v += 1
+        return v if v > 0 else -v
+
+    np.testing.assert_array_equal(kernels.fused(of_numbers)(x).numpy_blocking(), [2, 2, 2])
+
+
+@pytest.mark.parametrize(
+    ("function", "step"),
+    [
+        (lambda v: v - v.mean(), r"\.mean is no elementwise step"),
+        (lambda v: (v + 1).sum(), r"\.sum is no elementwise step"),
+        (lambda v: kernels.exp(v) / kernels.sum(kernels.exp(v)), "sum is no elementwise step"),
+        (lambda v: v / v.shape[0], r"\.shape is no elementwise step.*give what it says as a number"),
+        (lambda v: v + on_device(np.ones(3)), r"an aiodev.Array of the shape \(3,\) that is not among"),
+        (lambda v: kernels.add(v, on_device(np.ones(3))), r"an aiodev.Array of the shape \(3,\) that is not among"),
+        (lambda v: v + np.ones(3), r"an numpy.ndarray of the shape \(3,\) that is not among its operands"),
+        (lambda v: v[0], "indexing.* no elementwise steps"),
+        (lambda v: v @ v, "@ are no elementwise steps"),
+        (lambda v: (v + 1, v - 1), "returns 2 results"),
+    ],
+)
+def test_what_is_not_elementwise_is_refused_by_name(function: Any, step: str) -> None:
+    """Not by what the compiler says of numbers."""
+    with pytest.raises(TypeError, match=f"fused: .*{step}"):
+        kernels.fused(function)(on_device(np.ones(3)))
+
+
+def test_defaults_are_refused() -> None:
+    """An operand is given in each call."""
+    with pytest.raises(TypeError, match="without defaults"):
+        kernels.fused(lambda x, k=2: x * k)
 
 
 def test_numpys_functions_are_the_librarys() -> None:

@@ -40,10 +40,11 @@ _inside = threading.local()
 
 
 def _is_tested(name: str) -> str | None:
-    """The running test, if it is one of what has this name."""
+    """The running test, if it is one of what has this name, such as ``test_getitem_masking`` of ``__getitem__``."""
     test = os.environ.get("PYTEST_CURRENT_TEST", "")
-    tokens = {token.removeprefix("test_") for token in re.findall(r"\w+", test)}
-    return test if name.rpartition(".")[2] in tokens else None
+    own = name.rpartition(".")[2].strip("_")
+    tokens = [token.removeprefix("test_").removeprefix("linalg_").strip("_") for token in re.findall(r"\w+", test)]
+    return test if any(token == own or token.startswith(f"{own}_") for token in tokens) else None
 
 
 def _recording(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -31,12 +31,15 @@ _INSTEAD = {
     **dict.fromkeys(("__bool__", "__complex__", "__float__", "__index__", "__int__"), "await array.item()"),
     "__contains__": "await aiodev.kernels.any(array == value).item()",
     "__getitem__": "await aiodev.kernels.select(mask, array)",
+    "__setitem__": "await mask.numpy()",
     **{
         name: f"await aiodev.kernels.{name}(array)"
         for name in ("nonzero", "unique_all", "unique_counts", "unique_inverse", "unique_values")
     },
     "repeat": "await repeats.numpy()",
 }
+#: Python's and NumPy's own ways to ask for a value: whatever called them, the value is what it waits for.
+_VALUES = frozenset(name for name, instead in _INSTEAD.items() if instead.startswith("await array.") and name != "__reduce__")
 _WRITER = "await stream.synchronize()"
 _START = "await aiodev.init()"
 
@@ -95,11 +98,13 @@ def about_to_block(starting: bool = False) -> None:
     mode = _mode.get()
     if mode == "default" or not loop_runs_here():
         return
-    level, frame = 1, sys._getframe()
+    level, frame, value = 1, sys._getframe(), None
     while frame.f_back is not None and _is_ours(frame.f_back):
         level, frame = level + 1, frame.f_back
+        if value is None and frame.f_code.co_name in _VALUES:
+            value = frame.f_code.co_name
     place = callsites.describe_site(callsites.outside(frame.f_back))
-    call, instead = _identify(frame, starting)
+    call, instead = _identify(frame, value, starting)
     if mode == "error":
         raise SyncError(call, place, instead)
     # A level beyond the frame that made the call, which is not ours.
@@ -111,8 +116,8 @@ def _is_ours(frame: FrameType) -> bool:
     return name.startswith("aiodev.") or callsites.is_library(frame)
 
 
-def _identify(frame: FrameType, starting: bool) -> tuple[str, str]:
-    """What was called from outside, and what to await in its stead."""
+def _identify(frame: FrameType, value: str | None, starting: bool) -> tuple[str, str]:
+    """What was called from outside, and what to await in its stead; ``value``: the way that it asked for one."""
     name, owner = frame.f_code.co_name, frame.f_locals.get("self")
     kind = None if owner is None else type(owner).__name__
     module = frame.f_globals.get("__name__", "")
@@ -124,4 +129,4 @@ def _identify(frame: FrameType, starting: bool) -> tuple[str, str]:
         return call, "await completion"
     if name.endswith("_blocking"):
         return call, f"await {package if kind is None else kind.lower()}.{name.removesuffix('_blocking')}()"
-    return call, _INSTEAD.get(name, _WRITER)
+    return call, _INSTEAD.get(name if value is None or name == "__contains__" else value, _WRITER)
