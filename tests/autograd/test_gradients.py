@@ -418,6 +418,11 @@ SAME: dict[str, tuple[Callable[..., Any], Callable[..., Any], Shapes]] = {
         lambda torch: lambda x: torch.maximum(x, x * 1.0) + torch.amax(x - x, 0),
         [(3, 4)],
     ),
+    "relu with ties": (
+        lambda x: kernels.relu(x) + kernels.relu(x - x),
+        lambda torch: lambda x: torch.relu(x) + torch.relu(x - x),
+        [(3, 4)],
+    ),
     "prod with zeros": (
         lambda x: kernels.prod(x * 0.0 + kernels.where(x > 0.0, x, 0.0), axis=0),
         lambda torch: lambda x: torch.prod(x * 0.0 + torch.where(x > 0.0, x, 0.0), 0),
