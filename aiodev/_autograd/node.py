@@ -12,6 +12,7 @@ from aiodev._autograd.disposal import hand_on, sweep
 from aiodev._autograd.modes import Mode
 from aiodev._core import callsites
 from aiodev._core.arguments import function
+from aiodev._core.errors import CaptureError
 from aiodev._core.finalizing import until_exit
 from aiodev._core.streams.stream import Stream
 from aiodev._memory.buffer import Buffer, Uses
@@ -225,12 +226,22 @@ def version_of(buffer: Buffer) -> tuple[Any, Any]:
 
 
 def check_version(array: Array, version: tuple[Any, Any], name: str) -> None:
-    """Raise RuntimeError where the memory has been written to since ``version``, whose writes may have become fewer."""
+    """See that memory holds what it held at a version, whose writes may have become fewer.
+
+    Raises:
+        RuntimeError: it has been written to since.
+        CaptureError: it was captured work that made it, which has not run, or runs again at each replay.
+    """
     buffer = array._buffer
     writer, written = version
     if buffer._writer is writer and buffer._written == written:
         return
     known = written if writer is None else {writer: written}
+    if any(isinstance(timeline.lost, CaptureError) for timeline in known):
+        raise CaptureError(
+            f"{name}, kept for the gradient, is made by the replays of a graph, which has the forward pass and not "
+            f"the backward pass; call that in the same block"
+        )
     if any(value > known.get(timeline, 0) for timeline, value in buffer.contents()):
         raise RuntimeError(
             f"{name}, kept for the gradient, has been written to since; write to a copy, `copy.copy(x)`, or behind the pass"
