@@ -87,7 +87,7 @@ class Pass:
 
     async def run(self) -> list[Any]:
         """Submit all of it; gives the gradients that were asked for, None for what the roots do not depend on."""
-        modes.push(self, enabled=self._create_graph)
+        modes.push(self, enabled=self._create_graph, stores=self._asked is None)
         is_over = False
         try:
             await self._count()
