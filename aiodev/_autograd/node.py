@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
+import sys
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -11,7 +13,7 @@ from aiodev._array.array import Array
 from aiodev._autograd.disposal import hand_on, sweep
 from aiodev._autograd.modes import Mode
 from aiodev._core import callsites
-from aiodev._core.arguments import function
+from aiodev._core.arguments import function, is_kind
 from aiodev._core.errors import CaptureError
 from aiodev._core.finalizing import until_exit
 from aiodev._core.streams.stream import Stream
@@ -79,8 +81,16 @@ class HookHandle:
 
 
 def hooked(table: dict[int, Any], hook: Callable[..., Any]) -> HookHandle:
-    """Register a hook in a table."""
+    """Register a hook in a table.
+
+    Raises:
+        TypeError: it is no function, or makes coroutines.
+    """
     function("register_hook", "hook", hook)
+    if is_kind(hook, inspect.iscoroutinefunction):
+        raise TypeError(
+            f"register_hook: {hook!r} makes coroutines, which nobody awaits; a Function may have a coroutine as its backward"
+        )
     handle = object.__new__(HookHandle)
     handle._table, handle._key = table, number()
     table[handle._key] = hook
@@ -172,7 +182,7 @@ class Node:
         """Call ``hook(gradients of the results)`` before the node runs; what it returns, if not None, takes their place.
 
         Raises:
-            TypeError: the hook is no function.
+            TypeError: the hook is no function, or makes coroutines.
         """
         return hooked(self._own_hooks().before, hook)
 
@@ -182,7 +192,7 @@ class Node:
         What it returns, if not None, takes the place of the former.
 
         Raises:
-            TypeError: the hook is no function.
+            TypeError: the hook is no function, or makes coroutines.
         """
         return hooked(self._own_hooks().after, hook)
 
@@ -200,9 +210,9 @@ class Node:
         raise TypeError("a node belongs to a graph of this process, and is not pickled or copied")
 
 
-def stack_of(mode: Mode, depth: int) -> Sequence[str] | None:
-    """The stack of the caller ``depth`` frames up, where anomalies are looked for."""
-    return traceback.format_stack()[: -depth - 1] if mode.anomaly else None
+def stack_of(mode: Mode) -> Sequence[str] | None:
+    """The stack down to the program's line that called a library, where anomalies are looked for."""
+    return traceback.format_stack(callsites.program_frame(sys._getframe(1))) if mode.anomaly else None
 
 
 class Kept:

@@ -475,6 +475,24 @@ async def test_anomalies() -> None:
     assert caught.value.stack is not None and "kernels.sqrt(x).sum()" in caught.value.stack
 
 
+@pytest.mark.parametrize("times", [1, 2], ids=["first call", "call that is known"])
+@pytest.mark.parametrize("operate", [
+    lambda x: x / 0.0 * 0.0,
+    lambda x: kernels.divide(x, 0.0) * 0.0,
+    lambda x: kernels.sqrt(x * 0.0) * 0.0,
+    lambda x: (x / 0.0).reshape(2) * 0.0,
+], ids=["operator", "function", "root", "view"])  # fmt: skip
+async def test_stacks_of_anomalies_end_at_the_programs_line(operate: Any, times: int) -> None:
+    """And not inside of the library."""
+    with autograd.detect_anomaly():
+        for _ in range(times):
+            loss = operate(a_leaf(-1.0, 1.0)).sum()
+        with pytest.raises(autograd.GradientError) as caught:
+            await loss.backward()
+    *_, last = [line for line in str(caught.value.stack).splitlines() if line.startswith("  File")]
+    assert "test_engine.py" in last
+
+
 async def test_a_kernels_error_arrives_at_who_waits() -> None:
     """The pass submits; what fails on the device is told where the gradient is awaited."""
 
