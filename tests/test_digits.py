@@ -62,6 +62,34 @@ async def test_the_steps_are_one_submission_each(modules: Any) -> None:
     assert losses[0] == losses[1]
 
 
+async def test_losses_are_those_of_pytorch(modules: Any) -> None:
+    """To 1e-4 over ten steps; many units are 0 in the first ones, where biases are and pixels are black."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    functions = torch.nn.functional
+    model, _ = modules
+    data = await asyncio.to_thread(model.load_data)
+    batches = np.random.default_rng(0).integers(0, len(data.train[0]), (10, model.BATCH))
+    async with aiodev.device("cpu"), aiodev.Stream():
+        own = model.Model(data, seed=0)
+        parameters = [torch.tensor(await one.numpy(), requires_grad=True) for one in own.parameters]
+        taken = [await own.step(aiodev.asarray(chosen), np.float64(0.003)) for chosen in batches]
+        losses = [await loss.item() for loss in taken]
+    optimizer = torch.optim.AdamW(parameters, 0.003)
+    images, labels = map(torch.tensor, data.train)
+    filters, offsets, more, others, weights, bias, last, shift = parameters
+    expected = []
+    for chosen in batches:
+        optimizer.zero_grad()
+        x = functions.relu(functions.conv2d(images[chosen], filters, offsets, padding=1))
+        x = functions.max_pool2d(functions.relu(functions.conv2d(x, more, others, padding=1)), 2)
+        x = functions.relu(x.reshape(len(x), -1) @ weights + bias) @ last + shift
+        loss = functions.cross_entropy(x, labels[chosen])
+        loss.backward()
+        optimizer.step()
+        expected.append(loss.item())
+    assert np.allclose(losses, expected, rtol=0, atol=1e-4)
+
+
 async def test_news_are_told_to_any_number_of_followers(modules: Any) -> None:
     """Who comes late hears all of it; the end is told, too, of a run that fails."""
     _, training = modules

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -13,6 +14,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pytest
 from served import interrupt, start
 
 import aiodev
@@ -81,6 +83,21 @@ async def test_steps_are_those_of_the_program_that_fits() -> None:
                 losses = [await step(aiodev.asarray(codes), np.float64(1e-3)) for _ in range(3)]
                 found.append([await loss.item() for loss in losses])
     assert found[0] == found[1] and found[0][2] < found[0][0]
+
+
+async def test_losses_are_those_of_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To 1e-4 over ten steps, clipped gradients and decay of weights included; the other model is the benchmarks'."""
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    monkeypatch.syspath_prepend(Path(__file__).parent / "bench")
+    import text_training
+
+    batches = [*itertools.islice(text_training._batches(), 10)]
+    async with running(fit.initial()) as (_, learner):
+        with learner._stream:
+            taken = [await learner._step(aiodev.asarray(codes), np.float64(1e-3)) for codes in batches]
+            losses = [await loss.item() for loss in taken]
+    step = text_training._torch_step(threads=1)
+    assert np.allclose(losses, [step(codes).item() for codes in batches], rtol=0, atol=1e-4)
 
 
 def test_the_service_learns_and_answers() -> None:

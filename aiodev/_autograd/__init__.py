@@ -25,9 +25,10 @@ to leaves only, lives as long as a result of it, and has no cycle.
 6.  The pass submits and does not wait. It yields to the loop once a millisecond is over, so that no graph holds that longer;
     nothing recurses.
 7.  The gradients of leaves are stored at the end, at one go: an error, or a cancellation, leaves them as they were. Only leaves
-    with a post-accumulate hook get theirs as soon as it is complete, which is what the hook is for.
+    with a post-accumulate hook get theirs as soon as it is complete, which is what the hook is for. The sums that are stored
+    are submitted before that, with turns in between; what has changed since its sum was made is summed up again.
 8.  A gradient that is stored is never written to by a later pass, which stores another array. So passes of several tasks add
-    to one leaf, under one lock, without an order between their streams other than that of the sums. Only replays write to one:
+    to one leaf, without an order between their streams other than that of the sums. Only replays write to one:
     a captured pass adds in place to what a leaf had before the capture, since the host stores nothing at a replay.
 9.  A pass that is over, in whatever way, has released the nodes that it went through, unless it was to retain them.
 10. A pass is captured as a whole, with the forward that it is of, or not at all: the streams of all nodes are looked at before

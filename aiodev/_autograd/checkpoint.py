@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 from aiodev._array.array import Array
 from aiodev._array.creation import empty
 from aiodev._autograd import modes
-from aiodev._autograd.backward import backward
+from aiodev._autograd.backward import backward, grad
 from aiodev._autograd.function import Context, Function, once_differentiable
 from aiodev._autograd.variable import Variable
-from aiodev._core.arguments import function as callable_of, refusal
+from aiodev._core.arguments import function as callable_of, is_kind, refusal
 from aiodev._core.streams.current import current_stream
 from aiodev._generator.defaults import default_generator, fork_rng, set_rng_state
 
@@ -23,15 +24,15 @@ def checkpoint(function: Callable[..., Any], *arguments: Any) -> Any:
 
     So memory is traded for time. The function is called with the same arguments, and draws the same random numbers from the
     default generator, both times; it must do the same. Parameters that it uses beside its arguments get their gradients while
-    the pass goes on, so a pass that fails later has added to them; :func:`aiodev.autograd.grad` does not see them.
+    the pass goes on, so a pass that fails later has added to them; :func:`aiodev.autograd.grad` neither sees nor changes them.
 
     Args:
         function: of the arguments, to an array or a tuple of arrays.
         arguments: arrays, variables among them, and anything else.
 
     Raises:
-        TypeError: ``function`` is none, there is no array among the arguments, or the function returns something else than
-            arrays.
+        TypeError: ``function`` is none, or makes coroutines; there is no array among the arguments; or the function returns
+            something else than arrays.
         CaptureError: the current stream is being captured.
 
     Example:
@@ -46,6 +47,8 @@ def checkpoint(function: Callable[..., Any], *arguments: Any) -> Any:
         [5.437, 218.393]
     """
     callable_of("checkpoint", "function", function)
+    if is_kind(function, inspect.iscoroutinefunction):
+        raise TypeError(f"checkpoint: {function!r} makes coroutines; what is called again must not await")
     device = next((one.device for one in arguments if isinstance(one, Array)), None)
     if device is None:
         raise TypeError("checkpoint: expected an array among the arguments")
@@ -69,6 +72,8 @@ class _Checkpoint(Function):
         ctx.__dict__["call"] = function, places, rest, device, default_generator(device).clone_state()
         returned = function(*arguments)
         results = returned if isinstance(returned, tuple) else (returned,)
+        if inspect.iscoroutine(returned):
+            returned.close()
         if not results or not all(isinstance(one, Array) for one in results):
             raise refusal("checkpoint", "function", "one that gives an array, or a tuple of them", returned)
         return returned
@@ -79,6 +84,7 @@ class _Checkpoint(Function):
         function, places, rest, device, generator = ctx.__dict__["call"]
         arguments = list(rest)
         wanted = ctx.needs_input_grad[2:]
+        stores = modes.current().stores
         for place, one in zip(places, ctx.saved_arrays, strict=True):
             arguments[place] = Variable(one) if wanted[place] else one
         with fork_rng(), modes.enable_grad():
@@ -90,6 +96,15 @@ class _Checkpoint(Function):
             for one, gradient in zip(results, gradients, strict=True)
             if isinstance(one, Variable) and one.requires_grad
         ]
+        own = [place for place in places if wanted[place]]
+        found: Any = {}
         if reached:
-            await backward([one for one, _ in reached], [gradient for _, gradient in reached])
-        return (None, None, *(one.grad if place in places and wanted[place] else None for place, one in enumerate(arguments)))
+            outputs, given = zip(*reached, strict=True)
+            leaves = [arguments[place] for place in own]
+            if stores:
+                await backward(outputs, given)
+                found = [leaf.grad for leaf in leaves]
+            else:
+                found = await grad(outputs, leaves, given, allow_unused=True)
+            found = dict(zip(own, found, strict=True))
+        return (None, None, *map(found.get, range(len(arguments))))

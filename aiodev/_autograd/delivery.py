@@ -31,9 +31,9 @@ from aiodev._core.streams.stream import Stream
 from aiodev._core.timeline.recording import Recording
 from aiodev._core.timeline.timeline import Timeline
 
-__all__ = ["Arrival", "StreamScope", "accumulate", "accumulate_all", "fitted", "follow"]
+__all__ = ["Arrival", "StreamScope", "accumulate", "accumulate_all", "added", "fitted", "follow", "store_all"]
 
-#: One pass at a time adds to a leaf: the sum that is stored is of what was stored before.
+#: One pass at a time stores gradients: the sum that is stored is of what was stored before.
 _accumulating = threading.Lock()
 
 
@@ -154,13 +154,9 @@ def accumulate(leaf: Variable, gradient: Any, stream: Stream, recording: Recordi
     """Add to the gradient that a leaf has, on the current stream; in place where that is captured, and was there before."""
     with _accumulating:
         before = leaf._grad
-        if before is None:
-            store_gradient(leaf, gradient)
-        elif recording is not None and not recording.made(before._buffer):
-            before._buffer.join_uses(stream.timeline)
-            kernels.add(before, gradient, out=before)
-        else:
-            _add(leaf, before, gradient, stream)
+        total = added(before, gradient, stream, recording)
+        if total is not before:
+            store_gradient(leaf, total)
 
 
 def accumulate_all(leaves: Sequence[Variable], gradients: Sequence[Any], stream: Stream) -> None:
@@ -170,13 +166,34 @@ def accumulate_all(leaves: Sequence[Variable], gradients: Sequence[Any], stream:
             if leaf._grad is None:
                 leaf._grad = gradient
             elif gradient is not None:
-                _add(leaf, leaf._grad, gradient, stream)
+                store_gradient(leaf, added(leaf._grad, gradient, stream))
 
 
-def _add(leaf: Variable, before: Array, gradient: Any, stream: Stream) -> None:
+def added(before: Array | None, gradient: Any, stream: Stream, recording: Recording | None = None) -> Any:
+    """The sum of what a leaf has and a gradient, on the current stream; see :func:`accumulate`."""
+    if before is None:
+        return gradient
+    if recording is not None and not recording.made(before._buffer):
+        before._buffer.join_uses(stream.timeline)
+        kernels.add(before, gradient, out=before)
+        return before
     if before._buffer._writer is not stream.timeline:
         follow(stream, before._buffer.contents())
-    store_gradient(leaf, kernels.add(before, gradient))
+    return kernels.add(before, gradient)
+
+
+def store_all(sums: Sequence[tuple[Variable, Array | None, Any]]) -> list[int]:
+    """Store sums, each with the leaf and what that had when the sum was made, if all of them still have that.
+
+    Gives the places of those that have something else by now; nothing is stored if there is one.
+    """
+    with _accumulating:
+        changed = [place for place, (leaf, before, _) in enumerate(sums) if leaf._grad is not before]
+        if not changed:
+            for leaf, before, total in sums:
+                if total is not before:
+                    store_gradient(leaf, total)
+    return changed
 
 
 def _forget_after_fork() -> None:

@@ -24,7 +24,8 @@ from aiodev._array.creation import zeros
 from aiodev._array.dtypes import DType
 from aiodev._array.form import Form
 from aiodev._autograd import modes
-from aiodev._autograd.delivery import Arrival, StreamScope, accumulate, fitted
+from aiodev._autograd.delivery import Arrival, StreamScope, accumulate, added, fitted, store_all
+from aiodev._autograd.disposal import hand_on, sweep
 from aiodev._autograd.node import Edge, Node
 from aiodev._autograd.remembered import Remembered, Taking
 from aiodev._autograd.variable import Variable, edge_of, plain_of
@@ -86,7 +87,7 @@ class Pass:
 
     async def run(self) -> list[Any]:
         """Submit all of it; gives the gradients that were asked for, None for what the roots do not depend on."""
-        modes.push(self, enabled=self._create_graph)
+        modes.push(self, enabled=self._create_graph, stores=self._asked is None)
         is_over = False
         try:
             await self._count()
@@ -94,12 +95,12 @@ class Pass:
                 self._check_captures()
             if self._remembered is not None:
                 self._taking = self._remembered.take_notes(edge_of(self._roots[0][0])[0], self._counts)
-            self._begin()
+            await self._begin()
             await self._drain()
             if self._started:
                 await self._drain_with_tasks()
             self._scope.leave()
-            self._store()
+            await self._store()
             self._join()
             is_over = True
         finally:
@@ -124,12 +125,15 @@ class Pass:
     async def _count(self) -> None:
         counts, first = self._counts, self._first_use
         stack: list[Node] = []
+        turns = 0
         for root, _ in self._roots:
             edge = edge_of(root)
             if edge.__class__ is tuple and edge[0] not in counts:
                 counts[edge[0]] = 0
                 stack.append(edge[0])
-        turns = 0
+            turns += 1
+            if not turns % 64 and fairness.clock() >= self._until:
+                await self._yield()
         while stack:
             node = stack.pop()
             if node.is_released:
@@ -208,12 +212,16 @@ class Pass:
             recording.refuse("detect_anomaly reads each gradient on the host")
         self._recording = recording
 
-    def _begin(self) -> None:
-        for root, _ in self._roots:  # all before the first is delivered: several may be results of one node
+    async def _begin(self) -> None:
+        for turn, (root, _) in enumerate(self._roots):  # all before the first is delivered: several may be results of one node
             edge = edge_of(root)
             target = edge[0] if edge.__class__ is tuple else edge
             self._counts[target] = self._counts.get(target, 0) + 1
-        for root, gradient in self._roots:
+            if turn % 64 == 63 and fairness.clock() >= self._until:
+                await self._yield()
+        for turn, (root, gradient) in enumerate(self._roots):
+            if turn % _STRIDE == _STRIDE - 1 and fairness.clock() >= self._until:
+                await self._yield()
             edge = edge_of(root)
             stream = edge[0].stream if edge.__class__ is tuple else current_stream(root.device)
             if gradient is None:
@@ -387,14 +395,16 @@ class Pass:
         else:
             self._leaves.append((leaf, gradient, stream))
 
-    def _store(self) -> None:
-        """Add the gradients of leaves to what they have, at one go."""
-        if under_way:
-            for leaf, _, stream in self._leaves:  # all of them, before one is stored
-                self._check_sum(leaf, stream)
+    async def _store(self) -> None:
+        """Add the gradients of leaves to what they have: copies and sums are made with turns in between, and stored at one go.
+
+        Sums are made again, with turns, of what has changed meanwhile; that means that another pass has stored its own.
+        """
         seen = {gradient._buffer for _, gradient in self._roots if gradient is not None}
         stored = []
-        for leaf, gradient, stream in self._leaves:
+        for turn, (leaf, gradient, stream) in enumerate(self._leaves):
+            if turn % _STRIDE == _STRIDE - 1 and fairness.clock() >= self._until:
+                await self._yield()
             if not self._create_graph:
                 if gradient._buffer in seen or not gradient._form.packed or not gradient._form.writable:
                     self._scope.switch(stream)
@@ -403,10 +413,35 @@ class Pass:
             stored.append((leaf, gradient, stream))
         if self._taking is not None:
             self._taking.end(self._roots[0][1], {leaf: gradient for leaf, gradient, _ in stored})
-        for leaf, gradient, stream in stored:
-            self._scope.switch(stream)
-            accumulate(leaf, gradient, stream, self._recording)
+        sums: list[tuple[Variable, Array | None, Any]] = [(leaf, None, None) for leaf, _, _ in stored]
+        changed: Sequence[int] = range(len(stored))
+        while changed:
+            for turn, place in enumerate(changed):
+                if turn % _STRIDE == _STRIDE - 1 and fairness.clock() >= self._until:
+                    await self._yield()
+                sums[place] = self._summed(*stored[place], sums[place])
+            changed = store_all(sums)
         self._scope.leave()
+        self._leaves.clear()
+        while stored:  # to free ten thousand arrays takes a tenth of a second
+            hand_on(stored.pop(), sums.pop())
+        sweep()
+
+    def _summed(
+        self, leaf: Variable, gradient: Any, stream: Stream, earlier: tuple[Variable, Array | None, Any]
+    ) -> tuple[Variable, Array | None, Any]:
+        """A leaf, what it has, and the sum of that and a gradient; ``earlier`` is what came of it before, if anything.
+
+        Raises:
+            CaptureError: see :meth:`_check_sum`; or the captured work adds in place to what the leaf does not have any more.
+        """
+        if under_way:
+            self._check_sum(leaf, stream)
+        if self._recording is not None and earlier[1] is not None and earlier[2] is earlier[1]:
+            self._recording.refuse("replays add to the gradient that a leaf had, in place, and another pass has replaced it")
+        before = leaf._grad
+        self._scope.switch(stream)
+        return leaf, before, added(before, gradient, stream, self._recording)
 
     def _check_sum(self, leaf: Variable, stream: Stream) -> None:
         """See that a gradient can be added to what a leaf has, while something is being captured.

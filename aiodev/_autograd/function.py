@@ -230,7 +230,7 @@ class Function:
         edges = tuple([edge_of(argument) for argument in arguments])
         mode = modes.current()
         node = _context(cls, edges)
-        node.site, node.stack = callsites.here(1), stack_of(mode, 1)
+        node.site, node.stack = callsites.here(1), stack_of(mode)
         plain = [plain_of(argument) for argument in arguments]
         with modes.no_grad():
             returned = cls.forward(node, *plain)

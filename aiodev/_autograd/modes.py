@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from aiodev._core.arguments import instance
+from aiodev._core.arguments import instance, is_kind
 from aiodev._core.scopes import Scoped
 
 __all__ = [
@@ -31,26 +31,32 @@ class Mode:
         enabled: whether operations on variables are recorded.
         inference: that nothing inside is recorded, whatever it asks for.
         anomaly: that nodes keep the stack of their forward call, and gradients are looked at for NaN.
+        stores: that a pass which runs stores the gradients of leaves, and does not give those of what was asked for.
     """
 
-    __slots__ = ("anomaly", "enabled", "inference", "outer", "owner")
+    __slots__ = ("anomaly", "enabled", "inference", "outer", "owner", "stores")
 
-    def __init__(self, outer: Mode | None, owner: object, enabled: bool, inference: bool, anomaly: bool) -> None:
+    def __init__(
+        self, outer: Mode | None, owner: object, enabled: bool, inference: bool, anomaly: bool, stores: bool
+    ) -> None:
         self.outer, self.owner = outer, owner
-        self.enabled, self.inference, self.anomaly = enabled, inference, anomaly
+        self.enabled, self.inference, self.anomaly, self.stores = enabled, inference, anomaly, stores
 
 
-_modes = Scoped("aiodev.grad_mode", Mode(None, None, True, False, False))
+_modes = Scoped("aiodev.grad_mode", Mode(None, None, True, False, False, True))
 #: The running task's mode. A bound method of C: every operation on variables comes through here.
 current = _modes.get
 
 
-def push(owner: object, enabled: bool | None = None, inference: bool = False, anomaly: bool | None = None) -> None:
+def push(
+    owner: object, enabled: bool | None = None, inference: bool = False, anomaly: bool | None = None, stores: bool | None = None
+) -> None:
     """Enter a block; None leaves what is."""
     mode = current()
     wanted = mode.enabled if enabled is None else enabled
     inference = inference or mode.inference
-    _modes.set(Mode(mode, owner, wanted and not inference, inference, mode.anomaly if anomaly is None else anomaly))
+    looks = mode.anomaly if anomaly is None else anomaly
+    _modes.set(Mode(mode, owner, wanted and not inference, inference, looks, mode.stores if stores is None else stores))
 
 
 def pop(owner: object) -> None:
@@ -63,7 +69,10 @@ def pop(owner: object) -> None:
 
 
 class _Guard:
-    """A block of ``with``, or a decorator of functions and coroutine functions; any number of tasks may enter it."""
+    """A block of ``with``, or a decorator of functions of any kind; any number of tasks may enter it.
+
+    The body of a generator, asynchronous or not, is in the block at each of its steps, and who iterates is not.
+    """
 
     __slots__ = ()
 
@@ -83,26 +92,82 @@ class _Guard:
 
     def __call__(self, function: F) -> F:
         instance(type(self).__name__, "function", function, Callable, "a function")  # type: ignore[arg-type]
-        if inspect.iscoroutinefunction(function):
-
-            @functools.wraps(function)
-            async def run(*args: Any, **kwargs: Any) -> Any:
-                with self:
-                    return await function(*args, **kwargs)
-        else:
-
-            @functools.wraps(function)
-            def run(*args: Any, **kwargs: Any) -> Any:
-                with self:
-                    return function(*args, **kwargs)
-
-        return run  # type: ignore[return-value]
+        wrap = next((wrap for kind, wrap in _WRAPPERS.items() if is_kind(function, kind)), _around_function)
+        return functools.wraps(function)(wrap(self, function))  # type: ignore[return-value]
 
     def __repr__(self) -> str:
         return f"aiodev.autograd.{type(self).__name__}({', '.join(map(repr, self._arguments()))})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self._arguments()
+
+
+def _around_function(guard: _Guard, function: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with guard:
+            return function(*args, **kwargs)
+
+    return run
+
+
+def _around_coroutine(guard: _Guard, function: Callable[..., Any]) -> Callable[..., Any]:
+    async def run(*args: Any, **kwargs: Any) -> Any:
+        with guard:
+            return await function(*args, **kwargs)
+
+    return run
+
+
+def _around_generator(guard: _Guard, function: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        generator = function(*args, **kwargs)
+        step, given = generator.send, None
+        while True:
+            try:
+                with guard:
+                    result = step(given)
+            except StopIteration as end:
+                return end.value
+            try:
+                step, given = generator.send, (yield result)
+            except GeneratorExit:
+                with guard:
+                    generator.close()
+                raise
+            except BaseException as error:
+                step, given = generator.throw, error
+
+    return run
+
+
+def _around_async_generator(guard: _Guard, function: Callable[..., Any]) -> Callable[..., Any]:
+    async def run(*args: Any, **kwargs: Any) -> Any:
+        generator = function(*args, **kwargs)
+        step, given = generator.asend, None
+        while True:
+            try:
+                with guard:
+                    result = await step(given)
+            except StopAsyncIteration:
+                return
+            try:
+                step, given = generator.asend, (yield result)
+            except GeneratorExit:
+                with guard:
+                    await generator.aclose()
+                raise
+            except BaseException as error:
+                step, given = generator.athrow, error
+
+    return run
+
+
+#: What makes a function that runs in a block, by what tells of which kind the function is.
+_WRAPPERS: dict[Callable[[Any], bool], Callable[[_Guard, Callable[..., Any]], Callable[..., Any]]] = {
+    inspect.iscoroutinefunction: _around_coroutine,
+    inspect.isgeneratorfunction: _around_generator,
+    inspect.isasyncgenfunction: _around_async_generator,
+}
 
 
 class no_grad(_Guard):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
+import sys
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -11,7 +13,8 @@ from aiodev._array.array import Array
 from aiodev._autograd.disposal import hand_on, sweep
 from aiodev._autograd.modes import Mode
 from aiodev._core import callsites
-from aiodev._core.arguments import function
+from aiodev._core.arguments import function, is_kind
+from aiodev._core.errors import CaptureError
 from aiodev._core.finalizing import until_exit
 from aiodev._core.streams.stream import Stream
 from aiodev._memory.buffer import Buffer, Uses
@@ -78,8 +81,16 @@ class HookHandle:
 
 
 def hooked(table: dict[int, Any], hook: Callable[..., Any]) -> HookHandle:
-    """Register a hook in a table."""
+    """Register a hook in a table.
+
+    Raises:
+        TypeError: it is no function, or makes coroutines.
+    """
     function("register_hook", "hook", hook)
+    if is_kind(hook, inspect.iscoroutinefunction):
+        raise TypeError(
+            f"register_hook: {hook!r} makes coroutines, which nobody awaits; a Function may have a coroutine as its backward"
+        )
     handle = object.__new__(HookHandle)
     handle._table, handle._key = table, number()
     table[handle._key] = hook
@@ -171,7 +182,7 @@ class Node:
         """Call ``hook(gradients of the results)`` before the node runs; what it returns, if not None, takes their place.
 
         Raises:
-            TypeError: the hook is no function.
+            TypeError: the hook is no function, or makes coroutines.
         """
         return hooked(self._own_hooks().before, hook)
 
@@ -181,7 +192,7 @@ class Node:
         What it returns, if not None, takes the place of the former.
 
         Raises:
-            TypeError: the hook is no function.
+            TypeError: the hook is no function, or makes coroutines.
         """
         return hooked(self._own_hooks().after, hook)
 
@@ -199,9 +210,9 @@ class Node:
         raise TypeError("a node belongs to a graph of this process, and is not pickled or copied")
 
 
-def stack_of(mode: Mode, depth: int) -> Sequence[str] | None:
-    """The stack of the caller ``depth`` frames up, where anomalies are looked for."""
-    return traceback.format_stack()[: -depth - 1] if mode.anomaly else None
+def stack_of(mode: Mode) -> Sequence[str] | None:
+    """The stack down to the program's line that called a library, where anomalies are looked for."""
+    return traceback.format_stack(callsites.program_frame(sys._getframe(1))) if mode.anomaly else None
 
 
 class Kept:
@@ -225,12 +236,22 @@ def version_of(buffer: Buffer) -> tuple[Any, Any]:
 
 
 def check_version(array: Array, version: tuple[Any, Any], name: str) -> None:
-    """Raise RuntimeError where the memory has been written to since ``version``, whose writes may have become fewer."""
+    """See that memory holds what it held at a version, whose writes may have become fewer.
+
+    Raises:
+        RuntimeError: it has been written to since.
+        CaptureError: it was captured work that made it, which has not run, or runs again at each replay.
+    """
     buffer = array._buffer
     writer, written = version
     if buffer._writer is writer and buffer._written == written:
         return
     known = written if writer is None else {writer: written}
+    if any(isinstance(timeline.lost, CaptureError) for timeline in known):
+        raise CaptureError(
+            f"{name}, kept for the gradient, is made by the replays of a graph, which has the forward pass and not "
+            f"the backward pass; call that in the same block"
+        )
     if any(value > known.get(timeline, 0) for timeline, value in buffer.contents()):
         raise RuntimeError(
             f"{name}, kept for the gradient, has been written to since; write to a copy, `copy.copy(x)`, or behind the pass"

@@ -277,7 +277,7 @@ def _recorded(derivative: Derivative, flat: Sequence[Any], edges: Sequence[Any],
     node.versions = [version_of(one._buffer) if isinstance(one, Array) else None for one in kept]
     node.operands = tuple([one._form if isinstance(one, Array) else None for one in flat])
     node.stream, node.sequence, node.site = current_stream(results[0].device), number(), callsites.here(3)
-    node.hooks, node.is_released, node.stack = None, False, stack_of(mode, 4)
+    node.hooks, node.is_released, node.stack = None, False, stack_of(mode)
     made = [
         linked(one, (node, output)) if is_differentiable(one._form) else one for output, one in enumerate(results)
     ]
@@ -401,7 +401,7 @@ def _recording_lines(
         "    node.site = _site",
         "    node.hooks = None",
         "    node.is_released = False",
-        "    node.stack = stack_of(mode, 2) if mode.anomaly else None",
+        "    node.stack = stack_of(mode) if mode.anomaly else None",
         "    made = new(Variable)",
         "    made._buffer = result._buffer",
         "    made._address = result._address",

@@ -151,7 +151,7 @@ class Variable(Array):
 
         Raises:
             RuntimeError: no gradient reaches it.
-            TypeError: the hook is no function.
+            TypeError: the hook is no function, or makes coroutines.
         """
         if self._edge is None:
             raise RuntimeError("register_hook: no gradient reaches a variable that requires none")
@@ -169,7 +169,7 @@ class Variable(Array):
 
         Raises:
             RuntimeError: it is no leaf.
-            TypeError: the hook is no function.
+            TypeError: the hook is no function, or makes coroutines.
         """
         if self._edge.__class__ is tuple:
             raise RuntimeError("register_post_accumulate_grad_hook: only leaves accumulate; use register_hook")
@@ -420,7 +420,7 @@ def record_linear(
     node.edges, node.forms = (edge_of(operand),), (plain._form,)
     node.stream, node.sequence, node.site = current_stream(plain.device), number(), callsites.here(depth)
     node.hooks, node.is_released = None, False
-    node.stack = stack_of(modes.current(), depth)
+    node.stack = stack_of(modes.current())
     variable = _new(Variable)
     _fill(variable, plain, (node, 0))
     return variable

@@ -10,6 +10,7 @@ import math
 import numbers
 import operator
 import reprlib
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "function",
     "instance",
     "integer",
+    "is_kind",
     "items",
     "message",
     "named",
@@ -137,6 +139,11 @@ def function(caller: str | None, name: str, value: T) -> T:
     if not callable(value):
         raise refusal(caller, name, "a function", value)
     return value
+
+
+def is_kind(function: Any, kind: Callable[[Any], bool]) -> bool:
+    """Whether a function, or an object that is called like one, is of a kind: ``inspect.iscoroutinefunction``, say."""
+    return kind(function) or kind(type(function).__call__)
 
 
 def items(function: str | None, name: str, value: Any, expected: str) -> list[Any]:

@@ -21,7 +21,7 @@ from types import CodeType, FrameType
 from aiodev._core import arguments
 
 __all__ = ["describe_site", "enter_library", "enter_node", "forget_nodes", "here", "index_of", "is_library", "node_of",
-           "outside", "register_library", "show", "standing"]  # fmt: skip
+           "outside", "program_frame", "register_library", "show", "standing"]  # fmt: skip
 
 #: File names of IPython's cells. Notebooks name a file that does not exist; IPython knows the cell.
 _CELL = re.compile(r"<ipython-input-(\d+)-\w+>\Z")
@@ -87,15 +87,23 @@ def outside(frame: FrameType | None) -> int:
     site = standing.site
     if site:
         return site
+    found = program_frame(frame)
+    if found is None:
+        return 0
+    return _indices[id(found.f_code)] << 32 | found.f_lasti
+
+
+def program_frame(frame: FrameType | None) -> FrameType | None:
+    """The first frame from ``frame`` on that is no library's."""
     while frame is not None:
         code = frame.f_code
         index = index_of(id(code))
         if index is None:
             index = _enter(code, is_library(frame))
         if index:
-            return index << 32 | frame.f_lasti
+            return frame
         frame = frame.f_back
-    return 0
+    return None
 
 
 def _enter(code: CodeType, is_library: bool) -> int:

@@ -68,8 +68,7 @@ class Graphed(Generic[P, R]):
         functools.update_wrapper(self, function)
         self.captures = 0
         self._function = function
-        called = type(function).__call__  # of an object that is called
-        self._awaits = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+        self._awaits = arguments.is_kind(function, inspect.iscoroutinefunction)
         self._most = most
         self._begin()
         _all.add(self)

@@ -51,9 +51,9 @@ class Model:
     def scores(self, x: aiodev.Array) -> aiodev.Array:
         """(n, 10) of images (n, 1, 8, 8): the largest says which digit it is."""
         filters, offsets, more, others, weights, bias, last, shift = self.parameters
-        x = kernels.maximum(kernels.conv2d(x, filters, offsets, padding=1), 0)
-        x = kernels.max_pool2d(kernels.maximum(kernels.conv2d(x, more, others, padding=1), 0), 2)
-        x = kernels.maximum(x.reshape(len(x), -1) @ weights + bias, 0)
+        x = kernels.relu(kernels.conv2d(x, filters, offsets, padding=1))
+        x = kernels.max_pool2d(kernels.relu(kernels.conv2d(x, more, others, padding=1)), 2)
+        x = kernels.relu(x.reshape(len(x), -1) @ weights + bias)
         return x @ last + shift
 
     async def _step(self, chosen: aiodev.Array, lr: np.float64) -> aiodev.Array:

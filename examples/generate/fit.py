@@ -72,7 +72,7 @@ def scores_of(parameters: Parameters, bias: aiodev.Array, codes: aiodev.Array) -
         query, key, value = heads[0], heads[1], heads[2]
         shares = kernels.softmax((query * scale) @ key.transpose(0, 1, 3, 2) + bias)
         x = x + (shares @ value).transpose(0, 2, 1, 3).reshape(-1, WIDTH) @ out
-        x = x + kernels.square(kernels.maximum(kernels.rms_norm(x) @ up, np.float32(0))) @ down
+        x = x + kernels.square(kernels.relu(kernels.rms_norm(x) @ up)) @ down
     return kernels.log_softmax(kernels.rms_norm(x) @ parameters["head"][0])
 
 

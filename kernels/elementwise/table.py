@@ -151,6 +151,12 @@ reciprocal = _arithmetic.unary(
     "1 / x, in the dtype of x: of integers rounded towards 0, and of 0 it is 0.", "[4.0, 0.5]", "[0.25, 2.  ]",
     gradient="-{g} * {result} * {result}",
 )
+relu = _arithmetic.unary(
+    "relu", {"": "np.maximum({x}, np.float32(0))", "i": "np.maximum({x}, 0)", "u": "{x}"}, lambda x: np.maximum(x, 0),
+    "max(x, 0), of real numbers; NaN stays. Its gradient at 0 is 0, where ``maximum`` gives half.", "[-1.5, 2.0]", "[0., 2.]",
+    types=lambda kind: dtypes.resolve(np.remainder, int, kind)[1:],  # which takes real numbers only, too
+    gradient="np.float32(0) if {result} <= 0 else {g}",
+)
 remainder = _arithmetic.binary(
     "remainder",
     {

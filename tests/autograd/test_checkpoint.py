@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from typing import Any
 
@@ -27,6 +28,33 @@ async def test_gradients_are_those_without_a_checkpoint() -> None:
     value, factor = np.array([1.0, 2.0]), np.array([3.0, 4.0])
     assert np.allclose(await x.grad.numpy(), np.cos(value * factor) * factor)
     assert np.allclose(await w.grad.numpy(), np.cos(value * factor) * value)
+
+
+async def test_grad_through_a_checkpoint() -> None:
+    """No ``grad`` is changed, of parameters that the function uses beside its arguments either, nor through several of them."""
+    x, w = a_leaf(), a_leaf(3.0, 4.0)
+
+    def function(x: Any) -> Any:
+        return autograd.checkpoint(lambda y: y * w, x * w)
+
+    (found,) = await autograd.grad(autograd.checkpoint(function, x).sum(), x)
+    assert await found.tolist() == [9.0, 16.0]
+    assert x.grad is None and w.grad is None
+    (unused,) = await autograd.grad(autograd.checkpoint(lambda x: x * w, x).sum(), w, allow_unused=True)
+    assert unused is None and w.grad is None
+
+
+@pytest.mark.filterwarnings("error")
+async def test_coroutine_functions_are_refused() -> None:
+    """Nothing could await them; none is left that nobody awaited."""
+
+    async def function(x: Any) -> Any:
+        return x
+
+    for wrong in (function, lambda x: function(x)):
+        with pytest.raises(TypeError, match=r"checkpoint: .*(makes coroutines|expected one that gives an array)"):
+            autograd.checkpoint(wrong, a_leaf())
+    gc.collect()
 
 
 async def test_what_is_inside_is_not_kept() -> None:

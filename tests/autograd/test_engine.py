@@ -15,6 +15,7 @@ import anyio
 import anyio.lowlevel
 import numpy as np
 import pytest
+from selection import examples
 
 import aiodev
 import aiodev.kernels as kernels
@@ -235,6 +236,82 @@ async def test_cancellation_leaves_gradients_as_they_were(at: int, monkeypatch: 
     assert await x.grad.tolist() == [2.0, 2.0]
 
 
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a clock that says that every look is a period later."""
+    monkeypatch.setattr(fairness, "clock", itertools.count(0, fairness.PERIOD_NS).__next__)
+
+
+async def longest_stretch(work: Any) -> int:
+    """The most operations that a coroutine submits to the current stream between two turns of others."""
+    timeline = aiodev.current_stream("cpu").timeline
+    seen, is_over = [timeline.submitted], False
+
+    async def count() -> None:
+        while not is_over:
+            seen.append(timeline.submitted)
+            await anyio.lowlevel.checkpoint()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(count)
+        await work
+        is_over = True
+    return int(np.diff([*seen, timeline.submitted]).max())
+
+
+@pytest.mark.parametrize("width", [examples(10_000)])
+async def test_many_leaves_do_not_hold_the_loop(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the copies that they get nor the sums with what they have are submitted without turns in between."""
+    async with aiodev.Stream("cpu"):
+        leaves = [a_leaf(1.0) for _ in range(width)]
+        one = aiodev.ones(width, dtype="float64", device="cpu")
+        for _ in range(2):
+            result = kernels.concat(leaves)  # whose gradient is cut into views, of which each leaf gets a copy
+            hurried(monkeypatch)
+            assert await longest_stretch(autograd.backward(result, one)) <= 32
+            monkeypatch.undo()
+        assert [await leaves[place].grad.tolist() for place in (0, -1)] == [[2.0], [2.0]]
+
+
+@pytest.mark.parametrize("width", [examples(10_000)])
+async def test_many_roots_do_not_hold_the_loop(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gradients that they begin with are made with turns in between."""
+    async with aiodev.Stream("cpu"):
+        leaf = a_leaf(1.0)
+        roots = [leaf * 2.0 for _ in range(width)]
+        hurried(monkeypatch)
+        assert await longest_stretch(autograd.backward(roots)) <= 32
+        assert await leaf.grad.tolist() == [2.0 * width]
+
+
+@pytest.mark.parametrize("at", range(0, 80, 8))
+async def test_cancellation_while_many_leaves_are_stored(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Either all of them have the sum, or all have what they had."""
+    leaves = [a_leaf(1.0) for _ in range(100)]
+    await autograd.backward(kernels.concat(leaves), aiodev.ones(100, dtype="float64", device="cpu"))
+    before = [leaf.grad for leaf in leaves]
+    result = kernels.concat(leaves).sum()
+    hurried(monkeypatch)
+    with anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as group:
+            group.start_soon(result.backward)
+            for _ in range(at):
+                await anyio.lowlevel.checkpoint()
+            scope.cancel()
+    monkeypatch.undo()
+    assert {leaf.grad is one for leaf, one in zip(leaves, before, strict=True)} in ({True}, {False})
+
+
+async def test_passes_that_store_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two that take turns while they make the sums, the later one makes those again that the other has replaced."""
+    leaves = [a_leaf(1.0) for _ in range(100)]
+    factors = [aiodev.full(100, factor, dtype="float64", device="cpu") for factor in (1.0, 10.0, 100.0)]
+    hurried(monkeypatch)
+    async with anyio.create_task_group() as group:
+        for factor in factors:
+            group.start_soon(autograd.backward, kernels.concat(leaves), factor)
+    assert [await leaf.grad.item() for leaf in leaves] == [111.0] * 100
+
+
 async def test_tasks_add_to_one_leaf() -> None:
     """Passes of several tasks, on streams of their own, over one parameter: the sum is of all."""
     w = a_leaf(1.0, 1.0)
@@ -396,6 +473,24 @@ async def test_anomalies() -> None:
             await loss.backward()
     assert caught.value.node == "sqrt"
     assert caught.value.stack is not None and "kernels.sqrt(x).sum()" in caught.value.stack
+
+
+@pytest.mark.parametrize("times", [1, 2], ids=["first call", "call that is known"])
+@pytest.mark.parametrize("operate", [
+    lambda x: x / 0.0 * 0.0,
+    lambda x: kernels.divide(x, 0.0) * 0.0,
+    lambda x: kernels.sqrt(x * 0.0) * 0.0,
+    lambda x: (x / 0.0).reshape(2) * 0.0,
+], ids=["operator", "function", "root", "view"])  # fmt: skip
+async def test_stacks_of_anomalies_end_at_the_programs_line(operate: Any, times: int) -> None:
+    """And not inside of the library."""
+    with autograd.detect_anomaly():
+        for _ in range(times):
+            loss = operate(a_leaf(-1.0, 1.0)).sum()
+        with pytest.raises(autograd.GradientError) as caught:
+            await loss.backward()
+    *_, last = [line for line in str(caught.value.stack).splitlines() if line.startswith("  File")]
+    assert "test_engine.py" in last
 
 
 async def test_a_kernels_error_arrives_at_who_waits() -> None:

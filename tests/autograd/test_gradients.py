@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
+import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -418,6 +421,11 @@ SAME: dict[str, tuple[Callable[..., Any], Callable[..., Any], Shapes]] = {
         lambda torch: lambda x: torch.maximum(x, x * 1.0) + torch.amax(x - x, 0),
         [(3, 4)],
     ),
+    "relu with ties": (
+        lambda x: kernels.relu(x) + kernels.relu(x - x),
+        lambda torch: lambda x: torch.relu(x) + torch.relu(x - x),
+        [(3, 4)],
+    ),
     "prod with zeros": (
         lambda x: kernels.prod(x * 0.0 + kernels.where(x > 0.0, x, 0.0), axis=0),
         lambda torch: lambda x: torch.prod(x * 0.0 + torch.where(x > 0.0, x, 0.0), 0),
@@ -514,8 +522,114 @@ def test_attention_is_that_of_pytorch(data: st.DataObject) -> None:
     ))  # fmt: skip
 
 
-async def same_in_pytorch(torch: Any, function: Any, other: Any, shapes: Shapes) -> None:
-    """Compare results and gradients, in double precision."""
+def of_an_axis(name: str, theirs: Callable[[Any, Any, int], Any]) -> Any:
+    """A case of :data:`AT_RANDOM`: a function of an axis of an array."""
+
+    def make(torch: Any, data: st.DataObject) -> Any:
+        shape = data.draw(array_shapes(min_dims=1, max_dims=3, max_side=6))
+        axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+        return lambda x: getattr(kernels, name)(x, axis=axis), lambda x: theirs(torch, x, axis), [shape]
+
+    return make
+
+
+def norms_of_rows(torch: Any, data: st.DataObject, name: str) -> Any:
+    shape = data.draw(array_shapes(min_dims=1, max_dims=3, max_side=6))
+    options = {"eps": data.draw(st.floats(1e-6, 1e-1))}  # a row of one element is all noise without it
+    theirs = getattr(torch.nn.functional, name)
+    shapes = [shape, *[shape[-1:]] * (1 if name == "rms_norm" else 2)]
+    return (
+        lambda *own: getattr(kernels, name)(*own, **options), lambda x, *own: theirs(x, x.shape[-1:], *own, **options), shapes,
+    )  # fmt: skip
+
+
+def stacks_of_products(torch: Any, data: st.DataObject) -> Any:
+    rows, inner, columns = (data.draw(st.integers(1, 20)) for _ in range(3))
+    stacks = data.draw(mutually_broadcastable_shapes(num_shapes=2, max_dims=2, max_side=3)).input_shapes
+    if data.draw(st.booleans()):
+        return kernels.matmul, torch.matmul, [(*stacks[0], rows, inner), (*stacks[1], inner, columns)]
+    shapes = [(*stacks[0], inner, rows), (*stacks[1], columns, inner)]
+    return lambda x, y: x.mT @ y.mT, lambda x, y: x.mT @ y.mT, shapes
+
+
+def joined_along_an_axis(torch: Any, data: st.DataObject) -> Any:
+    shape = data.draw(array_shapes(min_dims=1, max_dims=3, max_side=5))
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+    lengths = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=3))
+    at = axis % len(shape)
+    shapes = [(*shape[:at], length, *shape[at + 1 :]) for length in lengths]
+    return lambda *own: kernels.concat(own, axis=axis), lambda *own: torch.cat(own, axis), shapes
+
+
+def chosen_by_indices(torch: Any, data: st.DataObject) -> Any:
+    shape = data.draw(array_shapes(min_dims=1, max_dims=3, max_side=5))
+    places = data.draw(st.lists(st.integers(-shape[0], shape[0] - 1), min_size=1, max_size=6))
+    return lambda x: x[on_device(places)], lambda x: x[torch.tensor(places)], [shape]
+
+
+def chosen_by_slices(torch: Any, data: st.DataObject) -> Any:
+    shape = data.draw(array_shapes(min_dims=1, max_dims=3, max_side=5))
+    slices = [slice(data.draw(st.integers(0, n - 1)), None, data.draw(st.integers(1, 3))) for n in shape]
+    index = tuple(slices[: data.draw(st.integers(1, len(shape)))])  # torch has no negative steps
+    return lambda x: x[index] * 1.0, lambda x: x[index] * 1.0, [shape]
+
+
+def rows_of_a_table(torch: Any, data: st.DataObject) -> Any:
+    rows, features = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 9))
+    shape = data.draw(array_shapes(min_dims=1, max_dims=2, max_side=5))
+    places = np.array(data.draw(st.lists(st.integers(0, rows - 1), min_size=math.prod(shape), max_size=math.prod(shape))))
+    places, is_taken = places.reshape(shape), data.draw(st.booleans())
+    return (
+        lambda x: kernels.take(x, on_device(places), axis=0) if is_taken else kernels.embedding(on_device(places), x),
+        lambda x: torch.nn.functional.embedding(torch.tensor(places), x), [(rows, features)],
+    )  # fmt: skip
+
+
+def losses_of_classes(torch: Any, data: st.DataObject) -> Any:
+    rows, classes = data.draw(st.integers(1, 8)), data.draw(st.integers(1, 20))
+    labels = np.array(data.draw(st.lists(st.integers(0, classes - 1), min_size=rows, max_size=rows)))
+    return (
+        lambda x: -kernels.take_along_axis(kernels.log_softmax(x), on_device(labels[:, None]), axis=1).mean(),
+        lambda x: torch.nn.functional.cross_entropy(x, torch.tensor(labels)), [(rows, classes)],
+    )  # fmt: skip
+
+
+#: By name: given torch and what shapes are drawn by, a function of ours, the same one of torch, and shapes. By default the
+#: first runs: kernels for each number of dimensions take long to compile.
+AT_RANDOM: dict[str, Callable[[Any, st.DataObject], Any]] = {
+    "concat": joined_along_an_axis,
+    "softmax": of_an_axis("softmax", lambda torch, x, axis: torch.softmax(x, axis)),
+    "log_softmax": of_an_axis("log_softmax", lambda torch, x, axis: torch.log_softmax(x, axis)),
+    "layer_norm": functools.partial(norms_of_rows, name="layer_norm"),
+    "rms_norm": functools.partial(norms_of_rows, name="rms_norm"),
+    "matmul": stacks_of_products,
+    "index": chosen_by_indices,
+    "slices": chosen_by_slices,
+    "rows of a table": rows_of_a_table,
+    "cross entropy": losses_of_classes,
+    "sum": of_an_axis("sum", lambda torch, x, axis: x.sum(axis)),
+    "mean": of_an_axis("mean", lambda torch, x, axis: x.mean(axis)),
+    "max": of_an_axis("max", lambda torch, x, axis: x.amax(axis)),
+    "min": of_an_axis("min", lambda torch, x, axis: x.amin(axis)),
+    "prod": of_an_axis("prod", lambda torch, x, axis: x.prod(axis)),
+    "var": of_an_axis("var", lambda torch, x, axis: x.var(axis, correction=0)),
+    "cumulative_sum": of_an_axis("cumulative_sum", lambda torch, x, axis: x.cumsum(axis)),
+    "cumulative_prod": of_an_axis("cumulative_prod", lambda torch, x, axis: x.cumprod(axis)),
+    "sort": of_an_axis("sort", lambda torch, x, axis: x.sort(axis).values),
+}
+
+
+@pytest.mark.parametrize("name", some(list(AT_RANDOM), 1))
+@settings(max_examples=examples(60), deadline=None)
+@given(data=st.data())
+def test_any_shapes_are_as_in_pytorch(name: str, data: st.DataObject) -> None:
+    """Results, gradients, and gradients of these."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    run(same_in_pytorch(torch, *AT_RANDOM[name](torch, data), twice=True))
+
+
+async def same_in_pytorch(torch: Any, function: Any, other: Any, shapes: Shapes, twice: bool = False) -> None:
+    """Compare results and gradients, and if asked for gradients of gradients, in double precision."""
     random = np.random.default_rng(2)
     values = [random.standard_normal(shape) for shape in shapes]
     ours = [autograd.Variable(on_device(value)) for value in values]
@@ -523,7 +637,18 @@ async def same_in_pytorch(torch: Any, function: Any, other: Any, shapes: Shapes)
     result, expected = function(*ours), other(*theirs)
     assert np.allclose(await result.numpy(), expected.detach().numpy(), rtol=1e-10, atol=1e-10)
     direction = random.standard_normal(result.shape)
-    await autograd.backward(result, on_device(direction))
-    expected.backward(torch.tensor(direction))
-    for own, theirs_ in zip(ours, theirs, strict=True):
-        assert np.allclose(await own.grad.numpy(), theirs_.grad.numpy(), rtol=1e-9, atol=1e-9)
+    found = await autograd.grad(result, ours, on_device(direction), create_graph=twice)
+    wanted = torch.autograd.grad(expected, theirs, torch.tensor(direction), create_graph=twice)
+    assert result.shape == tuple(expected.shape)
+    for own, theirs_ in zip(found, wanted, strict=True):
+        assert np.allclose(await own.numpy(), theirs_.detach().numpy(), rtol=1e-9, atol=1e-9)
+    if not twice or not any(one.requires_grad for one in wanted):
+        return
+    weights = [random.standard_normal(shape) for shape in shapes]
+    totals = [(own * on_device(weight)).sum() for own, weight in zip(found, weights, strict=True)]
+    others = [(own * torch.tensor(weight)).sum() for own, weight in zip(wanted, weights, strict=True)]
+    found = await autograd.grad(functools.reduce(operator.add, totals), ours, allow_unused=True)
+    wanted = torch.autograd.grad(functools.reduce(operator.add, others), theirs, allow_unused=True)
+    for own, theirs_ in zip(found, wanted, strict=True):
+        pair = 0.0 if own is None else await own.numpy(), 0.0 if theirs_ is None else theirs_.numpy()
+        assert np.allclose(*pair, rtol=1e-8, atol=1e-8)

@@ -54,15 +54,10 @@ def network() -> Hosts:
     return [host.astype(np.float32) for host in hosts]
 
 
-def relu(x: Any) -> Any:
-    """What PyTorch's is, whose gradient is 0 at 0, and not what ``maximum`` shares."""
-    return kernels.where(x > 0, x, 0.0)
-
-
 def network_scores(x: Any, p: Any) -> Any:
-    x = relu(kernels.conv2d(x, p[0], p[1], padding=1))
-    x = kernels.max_pool2d(relu(kernels.conv2d(x, p[2], p[3], padding=1)), 2)
-    return relu(x.reshape(BATCH, 256) @ p[4] + p[5]) @ p[6] + p[7]
+    x = kernels.relu(kernels.conv2d(x, p[0], p[1], padding=1))
+    x = kernels.max_pool2d(kernels.relu(kernels.conv2d(x, p[2], p[3], padding=1)), 2)
+    return kernels.relu(x.reshape(BATCH, 256) @ p[4] + p[5]) @ p[6] + p[7]
 
 
 def network_scores_by_pytorch(x: Any, p: Any) -> Any:

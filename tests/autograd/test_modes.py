@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import anyio
@@ -97,6 +98,70 @@ async def test_guards_decorate_functions_and_coroutine_functions() -> None:
 
     assert plain() is False and await coroutine() is False
     assert autograd.is_grad_enabled()
+
+
+async def test_guards_decorate_objects_that_are_called() -> None:
+    """As what their ``__call__`` is."""
+
+    class Called:
+        async def __call__(self) -> bool:
+            await anyio.lowlevel.checkpoint()
+            return autograd.is_grad_enabled()
+
+    assert await autograd.no_grad()(Called())() is False
+
+
+async def test_guards_decorate_generators() -> None:
+    """The mode holds for the body at each of its steps, and not for who iterates; what is sent and thrown arrives."""
+    seen = []
+
+    @autograd.no_grad()
+    def plain() -> Any:
+        try:
+            seen.append((yield autograd.is_grad_enabled()))
+            with pytest.raises(KeyError):
+                yield autograd.is_grad_enabled()
+            yield autograd.is_grad_enabled()
+        finally:
+            seen.append(autograd.is_grad_enabled())
+        return "end"
+
+    steps = plain()
+    assert inspect.isgeneratorfunction(plain) and next(steps) is False and autograd.is_grad_enabled()
+    assert steps.send("given") is False and steps.throw(KeyError()) is False and autograd.is_grad_enabled()
+    with pytest.raises(StopIteration, match="end"):
+        next(steps)
+    left = plain()
+    next(left)
+    left.close()
+    assert seen == ["given", False, False] and autograd.is_grad_enabled()
+
+
+async def test_guards_decorate_asynchronous_generators() -> None:
+    """As those that are not."""
+    seen = []
+
+    @autograd.no_grad()
+    async def asynchronous() -> Any:
+        try:
+            await anyio.lowlevel.checkpoint()
+            seen.append((yield autograd.is_grad_enabled()))
+            with pytest.raises(KeyError):
+                yield autograd.is_grad_enabled()
+            yield autograd.is_grad_enabled()
+        finally:
+            await anyio.lowlevel.checkpoint()
+            seen.append(autograd.is_grad_enabled())
+
+    steps = asynchronous()
+    assert inspect.isasyncgenfunction(asynchronous) and await anext(steps) is False and autograd.is_grad_enabled()
+    assert await steps.asend("given") is False and await steps.athrow(KeyError()) is False and autograd.is_grad_enabled()
+    with pytest.raises(StopAsyncIteration):
+        await anext(steps)
+    left = asynchronous()
+    await anext(left)
+    await left.aclose()
+    assert seen == ["given", False, False] and autograd.is_grad_enabled()
 
 
 async def test_a_pass_computes_without_recording() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -147,6 +150,49 @@ async def test_branches_on_different_streams_overlap() -> None:
         assert await x.grad.tolist() == [2.0] * 3
 
 
+async def test_the_profiler_shows_that_branches_overlap() -> None:
+    """All kernels of one branch's backward pass lie between two of the other's, by the times that workers noted."""
+    latches: list[testing.Latch] = []
+    begun: list[aiodev.Event] = []
+
+    class Held(autograd.Function):
+        """The identity, whose backward holds its stream."""
+
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 1.0
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            begun.append(aiodev.current_stream("cpu").record_event())
+            latches.append(testing.Latch(aiodev.current_stream("cpu")))
+            return g
+
+    outer, inner = aiodev.Stream("cpu"), aiodev.Stream("cpu")
+    x, w = a_leaf(), a_leaf()
+    with outer:
+        first = aiodev.kernels.sin(Held.apply(aiodev.kernels.sin(x))).sum()
+    with inner:
+        second = aiodev.kernels.sin(aiodev.kernels.sin(w)).sum()
+    await outer.synchronize()
+    await inner.synchronize()
+    async with profiler.profile() as profile:
+        latch = testing.Latch(inner)
+        await autograd.backward([first, second])
+        await begun[0]
+        latch.release()
+        await inner.synchronize()
+        latches[0].release()
+        await outer.synchronize()
+    kernels = [each for each in profile.operations if each.kind == "kernel"]
+    spans = [
+        [(each.start_ns, each.end_ns) for each in kernels if each.stream_id == stream.stream_id] for stream in (outer, inner)
+    ]
+    assert [len(own) for own in spans] == [2, 2]
+    (_, before), (behind, _) = spans[0]
+    assert all(before <= start <= end <= behind for start, end in spans[1])
+
+
 async def test_the_profiler_shows_where_nodes_ran() -> None:
     """A profile of the pass has each kernel on the stream of its node's forward."""
     near, far = aiodev.Stream("cpu"), aiodev.Stream("cpu")
@@ -222,3 +268,46 @@ async def test_several_devices(register: Callable[[type[Any]], str]) -> None:
     back = there.to("cpu")
     await (back * 3.0).sum().backward()
     assert np.array_equal(await x.grad.numpy(), [3.0] * 3)
+
+
+TWO_DEVICES = """
+import asyncio
+import aiodev
+from aiodev import autograd, profiler
+
+async def step(x, y, side):
+    here = (x * 2.0).to("cpu:1")  # to the second device, and there on two streams
+    product = here * y
+    side.wait_stream(aiodev.current_stream("cpu:1"))
+    with side:
+        beside = (here * here).sum()
+    aiodev.current_stream("cpu:1").wait_stream(side)
+    before = profiler.counters()
+    await autograd.backward([product.sum(), beside])
+    after = profiler.counters()
+    print(after["events_recorded"] - before["events_recorded"], x.grad.device, y.grad.device)
+
+async def main():
+    x = autograd.Variable(aiodev.asarray([1.0, 2.0], device="cpu:0"))
+    y = autograd.Variable(aiodev.asarray([3.0, 4.0], device="cpu:1"))
+    async with aiodev.Stream("cpu:0"), aiodev.Stream("cpu:1"):
+        side = aiodev.Stream("cpu:1")
+        await step(x, y, side)
+        print(await x.grad.tolist(), await y.grad.tolist())
+        await step(x, y, side)
+        print(await x.grad.tolist(), await y.grad.tolist())
+
+asyncio.run(main())
+"""
+
+
+def test_accumulation_over_several_devices() -> None:
+    """Passes over two devices, with a side stream on one, add up, with an event wherever a gradient changes its stream."""
+    found = subprocess.run(
+        [sys.executable, "-c", TWO_DEVICES], env={**os.environ, "AIODEV_CPU_DEVICES": "2"},
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    # One for each of the side stream's two gradients of what was copied there, and one for the copy on its way back.
+    assert found.stdout.splitlines() == [
+        "3 cpu:0 cpu:1", "[14.0, 24.0] [2.0, 4.0]", "3 cpu:0 cpu:1", "[28.0, 48.0] [4.0, 8.0]",
+    ]  # fmt: skip

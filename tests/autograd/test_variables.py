@@ -221,6 +221,23 @@ def test_hooks_are_functions(hook: Any) -> None:
         a_leaf().register_hook(hook)
 
 
+@pytest.mark.parametrize("register", [
+    lambda x, hook: x.register_hook(hook),
+    lambda x, hook: (x * 2.0).register_hook(hook),
+    lambda x, hook: x.register_post_accumulate_grad_hook(hook),
+    lambda x, hook: (x * 2.0).grad_fn.register_prehook(hook),
+    lambda x, hook: (x * 2.0).grad_fn.register_hook(hook),
+], ids=["leaf", "result", "accumulation", "node, before", "node, behind"])  # fmt: skip
+def test_hooks_are_no_coroutine_functions(register: Any) -> None:
+    """Nobody would await what they make."""
+
+    async def hook(*given: Any) -> None:
+        raise AssertionError
+
+    with pytest.raises(TypeError, match="makes coroutines"):
+        register(a_leaf(), hook)
+
+
 async def test_a_hook_that_returns_something_else() -> None:
     """It fails the pass by name."""
     x = a_leaf()

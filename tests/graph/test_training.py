@@ -441,6 +441,21 @@ async def test_a_pass_that_is_not_captured(device: str) -> None:
     assert all([np.isfinite(await one.grad.numpy()).all() for one in model.parameters])
 
 
+@pytest.mark.parametrize("replays", [0, 1])
+async def test_a_pass_behind_the_block(device: str, replays: int) -> None:
+    """What its forward has computed is not there, or that of a replay: the error says so, and no gradient is stored."""
+    async with aiodev.Stream(device):
+        w = autograd.Variable(aiodev.ones(3, device=device))
+        async with aiodev.capture() as graph:
+            loss = kernels.exp(w).sum()
+        for _ in range(replays):
+            await graph.replay()
+        with pytest.raises(aiodev.CaptureError, match="the result, kept .* in the same block") as caught:
+            await loss.backward()
+        assert any("exp, called at" in note and "test_training" in note for note in caught.value.__notes__)
+        assert w.grad is None
+
+
 async def test_gradients_of_a_capture_that_is_under_way(device: str) -> None:
     """Who is not captured does not add to them, and takes no step by them."""
     model = Model(device)

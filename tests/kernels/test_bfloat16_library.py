@@ -68,6 +68,11 @@ def test_unary_functions_of_every_number(name: str) -> None:
         assert_same(found, expected.astype(B))
 
 
+def test_relu_of_every_number() -> None:
+    """NumPy has ``maximum``, which takes 0."""
+    assert_same(kernels.relu(on_device(EVERY)).numpy_blocking(), np.maximum(EVERY, B.type(0)))
+
+
 def test_expit_of_every_number() -> None:
     """NumPy has none."""
     expected = 1 / (1 + np.exp(-EVERY.astype(np.float64)))
