@@ -55,7 +55,7 @@ KINDS: dict[str, tuple[Callable[[], str], tuple[str, ...], tuple[str, ...]]] = {
     ),
     "kernels of CUDA": (
         cuda_kernel,
-        ("_kernel", "lang", "_backends/compile", "_backends/cpu", "_backends/cuda", "_backends/executor"),
+        ("_kernel", "lang", "_backends/compile", "_backends/cuda", "_backends/executor"),
         ("_backends/cuda/compile/compiler.py",),
     ),
     "the CPU's executor": (
