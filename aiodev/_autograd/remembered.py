@@ -682,8 +682,8 @@ def remembered_of(root: Variable, given: Array | None) -> Remembered | None:
         return None
     kind = node.derivative
     key = node.name if kind.__class__ is tuple else kind, node.operands, output, form  # in the former there may be slices
-    found = _remembered.get(key)
-    if found is None:
-        found = Remembered()
-        enter(_remembered, key, found, MOST_ROOTS)
-    return found
+    remembered = _remembered.get(key)
+    if remembered is None:
+        remembered = Remembered()
+        enter(_remembered, key, remembered, MOST_ROOTS)
+    return remembered
