@@ -530,6 +530,8 @@ def _compiled(source: str) -> CodeType:
 
 
 def operation(
+    body: None = None,
+    /,
     *,
     reads: Sequence[str] = (),
     numbers: Sequence[str] = (),
@@ -566,7 +568,7 @@ def operation(
     by them as it likes. An option that cannot be hashed has the body run at every call.
 
     Raises:
-        TypeError: there is no parameter of such a name.
+        TypeError: there is no parameter of such a name; or it was written without parentheses.
 
     Example:
         >>> import aiodev, numpy as np
@@ -584,6 +586,12 @@ def operation(
         >>> add_rows(aiodev.ones((2, 3), device="cpu"), out=totals).numpy_blocking()
         array([3., 3.])
     """
+    if body is not None:
+        given = getattr(body, "__name__", type(body).__name__)
+        raise TypeError(
+            f"operation: got {given} itself; write @aiodev.operation(reads=[...], writes=...) above it, which says what its "
+            "parameters are"
+        )
     for names in (reads, numbers):
         if not isinstance(names, list | tuple) or not all(isinstance(own, str) for own in names):
             raise TypeError(f"operation: {names!r}: expected a sequence of names")
