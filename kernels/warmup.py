@@ -163,11 +163,12 @@ async def _compile(sample: Sample, dtype: Any, bar: Progress | None) -> None:
 def functions() -> dict[str, Callable[..., Any]]:
     """What can be compiled ahead, by the names that ``warm_up`` takes."""
     library = sys.modules[__package__]
-    found = dict(_public(library, ""))
-    del found["warm_up"]
+    by_name = dict(_public(library, ""))
+    del by_name["warm_up"]
     for namespace in _NAMESPACES:
-        found |= {name: one for name, one in _public(getattr(library, namespace), f"{namespace}.") if one not in found.values()}
-    return found
+        further = _public(getattr(library, namespace), f"{namespace}.")
+        by_name |= {name: one for name, one in further if one not in by_name.values()}
+    return by_name
 
 
 def _public(module: Any, before: str) -> Iterator[tuple[str, Callable[..., Any]]]:

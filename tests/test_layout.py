@@ -112,6 +112,28 @@ def test_capabilities_are_asked_for_and_not_names(module: str) -> None:
         assert not names, f"{module}:{node.lineno} looks at the name {names[0]!r}; ask aiodev.capabilities"
 
 
+def kernels_of(module: str) -> set[str]:
+    """Names of the kernels that a module defines."""
+    tree = ast.parse(MODULES[module].read_text())
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    return {node.name for node in functions if any(re.match(r"aiodev\.kernel\b", ast.unparse(d)) for d in node.decorator_list)}
+
+
+LIBRARY = sorted(module for module in MODULES if unit(module) == "kernels")
+KERNELS = {name for module in LIBRARY for name in kernels_of(module)}
+
+
+@pytest.mark.parametrize("module", LIBRARY)
+def test_the_library_launches_by_operations(module: str) -> None:
+    """By their calls, and nothing by itself: what is done for every operation would not be done for it."""
+    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
+            on_a_stream = isinstance(node.func.slice, ast.Tuple)
+            alone = on_a_stream or isinstance(node.func.value, ast.Name) and node.func.value.id in KERNELS
+            assert not alone, f"{module}:{node.lineno} launches {ast.unparse(node.func)} by itself; call.launch does"
+    assert not calls_of(module, "bind"), f"{module} binds a launch: the call of an operation remembers it"
+
+
 def circles() -> set[tuple[str, ...]]:
     """Modules that lead to each other by imports of any kind, those for type checkers and those in functions included."""
     ahead = {module: {target for _, target in imports(module) if target in MODULES} - {"aiodev"} for module in MODULES}
@@ -157,10 +179,15 @@ def _is_remark(line: str) -> bool:
     return line.startswith("#: ")
 
 
-def test_backends_share_no_constants() -> None:
-    """What a worker of the CPU weighs against each other is another thing than what a thread that watches a GPU does."""
-    theirs = {target for module in MODULES if "._backends.cuda" in module for _, target in imports(module)}
-    assert "aiodev._backends.cuda.tuning" in theirs and "aiodev._backends.cpu.tuning" not in theirs
+def test_backends_import_nothing_of_each_other() -> None:
+    """What they share is in ``executor`` and ``compile``, which know neither; their constants weigh other things."""
+    kinds = {path.name for path in (ROOT / "aiodev" / "_backends").iterdir() if (path / "backend.py").exists()}
+    assert kinds >= {"cpu", "cuda"}
+    for module in MODULES:
+        own = module.split(".")[2] if module.startswith("aiodev._backends.") else ""
+        for line, target in imports(module) if own else ():
+            others = [kind for kind in kinds - {own} if target.startswith(f"aiodev._backends.{kind}")]
+            assert not others, f"{module}:{line} imports {target}, which is of another device"
 
 
 def test_one_module_speaks_to_the_system_of_forks() -> None:

@@ -18,6 +18,7 @@ MODULES = (
     "aiodev.array_api",
     "aiodev.autograd",
     "aiodev.dtypes",
+    "aiodev.interop",
     "aiodev.kernels",
     "aiodev.kernels.fft",
     "aiodev.kernels.linalg",
@@ -28,8 +29,14 @@ MODULES = (
     "aiodev.profiler",
     "aiodev.testing",
 )
-if importlib.util.find_spec("distributed") is not None:  # an extra
-    MODULES += ("aiodev.dask",)
+#: Modules that need an extra: each with what has to be installed for it.
+EXTRAS = {
+    "aiodev.dask": "distributed",
+    "aiodev.interop.opentelemetry": "opentelemetry",
+    "aiodev.interop.prometheus": "prometheus_client",
+    "aiodev.interop.safetensors": "safetensors",
+}
+MODULES += tuple(module for module, needed in EXTRAS.items() if importlib.util.find_spec(needed) is not None)
 #: Of CamelCase, snake_case and CONSTANT_CASE; digits belong to no word.
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
@@ -184,6 +191,14 @@ def test_no_module_is_called_by_a_word_that_the_field_has_another_for() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_no_file_of_tests_is_called_by_such_a_word() -> None:
+    """Whoever looks for the tests of a module finds them by its name."""
+    others = FIELD | MODULE_NAMES
+    tests = {path: path.stem.removeprefix("test_") for path in (ROOT / "tests").rglob("test_*.py") if path != Path(__file__)}
+    wrong = [f"{path.relative_to(ROOT)}: {others[word]}" for path, word in tests.items() if word in others]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_no_name_is_a_word_that_the_field_has_another_for() -> None:
     """Functions, classes and attributes have the field's word."""
     wrong = [
@@ -197,6 +212,9 @@ def test_no_name_is_a_word_that_the_field_has_another_for() -> None:
 
 def test_the_list_of_plain_words_has_only_what_is_used() -> None:
     """A word that no name has any more goes, and what the glossary has is not in the list."""
+    missing = [module for module in EXTRAS if module not in MODULES]
+    if missing:
+        pytest.skip(f"the names of {', '.join(missing)} are not known: their extras are not installed")
     used = module_words().union(*map(public_words, MODULES))
     plain = plain_words()
     unused = {word for word in plain if word not in used and f"{word}s" not in used}

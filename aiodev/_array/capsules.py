@@ -6,8 +6,9 @@ Nothing here knows of arrays or devices: a :class:`~aiodev._array.dlpack.Tensor`
 **Lifetimes.** An exported structure, its shape and its owner live in ``_exported`` until the consumer calls the deleter, or
 until its capsule dies unused. The deleter is a Python function behind a C pointer, which takes the GIL, from any thread, and
 puts an exception aside that is set then (:mod:`aiodev._array.error_safe`): consumers fail, too. A consumer may outlive the
-interpreter: at exit the pointers are cleared, which the standard allows, and consumers check. What they check is the structure
-itself, so the structures that are still lent then are never freed.
+interpreter: from the program's end on the deleter and the capsules' destructor do nothing. Where they are the consumer reads
+in the structure itself, so the structures that are still lent then are never freed. Capsules are not kept track of: consumers
+take their destructor away, and nobody hears of it when they die.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 
 from aiodev._array.dlpack import VERSION, Tensor
 from aiodev._array.dtypes import dtype_named, row_of
-from aiodev._array.error_safe import error_safe
+from aiodev._array.error_safe import error_safe, immortal
 from aiodev._array.layout import packed_strides
 from aiodev._core.dtypes import DTYPES
 from aiodev._core.finalizing import until_exit
@@ -61,12 +62,6 @@ class _Versioned(ctypes.Structure):
     ]
 
 
-def _immortal(obj: Any) -> Any:
-    """Keep ``obj`` for ever: C code has a pointer into it, perhaps for longer than this module lives."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(obj))
-    return obj
-
-
 def _capsule_function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
     return ctypes.PYFUNCTYPE(result, *arguments)((name, ctypes.pythonapi))
 
@@ -77,15 +72,13 @@ _new = _capsule_function("PyCapsule_New", ctypes.py_object, ctypes.c_void_p, cty
 _name_of = _capsule_function("PyCapsule_GetName", ctypes.c_char_p, _Address)
 _pointer_of = _capsule_function("PyCapsule_GetPointer", ctypes.c_void_p, _Address, ctypes.c_char_p)
 _set_name = _capsule_function("PyCapsule_SetName", ctypes.c_int, _Address, ctypes.c_char_p)
-_set_destructor = _capsule_function("PyCapsule_SetDestructor", ctypes.c_int, _Address, ctypes.c_void_p)
 
-_OLD, _NEW = _immortal(b"dltensor"), _immortal(b"dltensor_versioned")
-_USED = {_OLD: _immortal(b"used_dltensor"), _NEW: _immortal(b"used_dltensor_versioned")}
+_OLD, _NEW = immortal(b"dltensor"), immortal(b"dltensor_versioned")
+_USED = {_OLD: immortal(b"used_dltensor"), _NEW: immortal(b"used_dltensor_versioned")}
 _STRUCTURES: dict[bytes, type[_Managed] | type[_Versioned]] = {_OLD: _Managed, _NEW: _Versioned}
 
-#: Exported structures by address, each with what it needs, and the capsules that are alive.
+#: Exported structures by address, each with what it needs.
 _exported: dict[int, tuple[Any, ...]] = {}
-_capsules: set[int] = set()
 
 
 def _delete(address: int) -> None:
@@ -95,7 +88,6 @@ def _delete(address: int) -> None:
 
 def _forget_capsule(capsule: int) -> None:
     """The destructor of every capsule of ours: one that nobody consumed takes its structure along."""
-    _capsules.discard(capsule)
     name = _name_of(capsule)
     if name in _STRUCTURES:
         _delete(_pointer_of(capsule, name))
@@ -106,12 +98,10 @@ _DELETER, _DESTRUCTOR = error_safe(_delete), error_safe(_forget_capsule)
 
 
 @atexit.register
-def _let_go() -> None:
-    """At exit: clear the pointers by which consumers call back into this interpreter (see the module)."""
-    for capsule in _capsules:
-        _set_destructor(capsule, None)
-    for structure, *_ in _exported.values():
-        _immortal(structure).deleter = None
+def _keep_what_is_lent() -> None:
+    """At exit: consumers may read these structures for ever (see the module)."""
+    for lent in _exported.values():
+        immortal(lent)
 
 
 def export_capsule(tensor: Tensor, owner: object, max_version: tuple[int, int] | None) -> Any:
@@ -148,9 +138,7 @@ def export_capsule(tensor: Tensor, owner: object, max_version: tuple[int, int] |
     described.strides = ctypes.cast(at_strides, ctypes.POINTER(ctypes.c_int64))
     address = ctypes.addressof(structure)
     _exported[address] = structure, lengths, owner
-    capsule = _new(address, _NEW if versioned else _OLD, _DESTRUCTOR)
-    _capsules.add(id(capsule))
-    return capsule
+    return _new(address, _NEW if versioned else _OLD, _DESTRUCTOR)
 
 
 def _in_elements(tensor: Tensor) -> list[int]:

@@ -129,16 +129,16 @@ def row_of(dtype: DType) -> ElementType:
     """
     if not isinstance(dtype, np.dtype):
         dtype = parse_dtype(dtype)
-    found = _rows.get(dtype)
-    if found is None:
+    known = _rows.get(dtype)
+    if known is None:
         try:
             row = element_type(dtype.name)
         except KeyError:
             row = None
         if row is None or not row.package or not dtype.isnative or _defined(row) != dtype:
             raise TypeError(f"dtype {dtype}: no device has it")
-        found = _rows.setdefault(dtype, row)
-    return found
+        known = _rows.setdefault(dtype, row)
+    return known
 
 
 def has_dtype(dtype: DType) -> bool:

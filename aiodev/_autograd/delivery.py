@@ -160,7 +160,7 @@ def accumulate(leaf: Variable, gradient: Any, stream: Stream, recording: Recordi
 
 
 def accumulate_all(leaves: Sequence[Variable], gradients: Sequence[Any], stream: Stream) -> None:
-    """The same of several leaves, None for what has no gradient, while nothing is captured."""
+    """Add the gradients of several leaves to what they have, None for what has no gradient, while nothing is captured."""
     with _accumulating:
         for leaf, gradient in zip(leaves, gradients, strict=True):
             if leaf._grad is None:

@@ -40,6 +40,7 @@ from aiodev._array.layout import extent
 from aiodev._autograd.delivery import accumulate_all
 from aiodev._autograd.modes import current
 from aiodev._autograd.node import Node
+from aiodev._autograd.tuning import CREDIT, MOST_COMMANDS, MOST_PROGRAMS, MOST_ROOTS, MOST_SCRATCH
 from aiodev._autograd.variable import Variable
 from aiodev._core.at_fork import in_child
 from aiodev._core.bounded_table import enter
@@ -63,16 +64,6 @@ _WORD = 8
 _address, _addresses = struct.Struct("<q"), struct.Struct("<2q")
 #: How memory in between is aligned.
 _ALIGNMENT = 64
-#: Launches of a pass that is remembered: submitting them takes no more than a fraction of a millisecond, without a turn of the
-#: loop. Larger: longer stretches; smaller: less is remembered.
-MOST_COMMANDS = 512
-#: Bytes in between. Larger: memory that the engine would free on its way is kept longer; smaller: less is remembered.
-MOST_SCRATCH = 1 << 24
-#: Structures with one kind of root, and kinds of roots. Larger: more is compared where structures change all the time.
-MOST_PROGRAMS, MOST_ROOTS = 8, 256
-#: Passes in which nothing that is remembered fits, beyond those in which something does, after which a root is left to the
-#: engine. Larger: more passes compare in vain where structures change; smaller: fewer structures may take turns.
-_CREDIT = 64
 
 
 class Notes:
@@ -608,7 +599,7 @@ class Remembered:
         self._programs: list[Program] = []  # those used last come first; replaced, not changed
         self._met = 0  # passes that the engine had
         self._next = 1  # of these, the next that notes are taken of
-        self._balance = _CREDIT  # as many more may come that nothing is remembered of, though something is of others
+        self._balance = CREDIT  # as many more may come that nothing is remembered of, though something is of others
 
     def submit(self, root: Node, given: Array | None, retain_graph: bool) -> bool:
         """Submit the pass from a root, and store the gradients, if it is remembered.
@@ -635,7 +626,7 @@ class Remembered:
                     for node in graph.nodes:
                         node.release()
             accumulate_all(graph.leaves, gradients, stream)
-            self._balance = min(self._balance + 1, _CREDIT)
+            self._balance = min(self._balance + 1, CREDIT)
             if program is not self._programs[0]:
                 self.enter(program)
             return True
@@ -691,8 +682,8 @@ def remembered_of(root: Variable, given: Array | None) -> Remembered | None:
         return None
     kind = node.derivative
     key = node.name if kind.__class__ is tuple else kind, node.operands, output, form  # in the former there may be slices
-    found = _remembered.get(key)
-    if found is None:
-        found = Remembered()
-        enter(_remembered, key, found, MOST_ROOTS)
-    return found
+    remembered = _remembered.get(key)
+    if remembered is None:
+        remembered = Remembered()
+        enter(_remembered, key, remembered, MOST_ROOTS)
+    return remembered

@@ -18,16 +18,13 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from aiodev._core import arguments
+from aiodev._core.tuning import FORK_PATIENCE
 
 __all__ = ["Whole", "around_fork", "in_child"]
 
 logger = logging.getLogger("aiodev")
 
 T = TypeVar("T")
-
-#: Seconds that a fork waits for others to be done with what is held whole. Larger: who compiles delays a fork for longer;
-#: smaller: more children that inherit a lock inside a library for good.
-PATIENCE = 10.0
 
 _in_child: list[Callable[[], object]] = []
 
@@ -86,8 +83,8 @@ class Whole:
 
     @staticmethod
     def hold_all() -> None:
-        """Before a fork: wait until nobody holds any, for ``PATIENCE`` seconds at most."""
-        deadline = time.monotonic() + PATIENCE
+        """Before a fork: wait until nobody holds any, for ``FORK_PATIENCE`` seconds at most."""
+        deadline = time.monotonic() + FORK_PATIENCE
         while not all(each._hold() for each in Whole._all):
             if time.monotonic() > deadline:
                 return

@@ -6,7 +6,7 @@ says (how a capsule or a kernel's signature names it, how a number of it is pass
 **Storage and computation.** A dtype whose ``computed`` is another one is a way of storing numbers: kernels load its elements
 as ``computed``, and round once, when they store. Nothing else is special about ``float16`` and ``bfloat16``.
 
-**Adding one** is a row here and, where numba does not know it, its format (:mod:`aiodev._backends.cpu.compile.stored`), which
+**Adding one** is a row here and, where numba does not know it, its format (:mod:`aiodev._backends.compile.stored`), which
 the compilers of all backends load and store by.
 """
 

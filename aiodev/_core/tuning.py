@@ -62,6 +62,21 @@ TEND_EVERY: Final = 100
 #: Waits between two releases of the streams that finished waits hold. Larger: streams live for longer; smaller: slower waits.
 RELEASE_EVERY: Final = 16
 
+# Failures
+
+#: Faults of a timeline that are kept, and withdrawals. Larger: more memory of a stream that fails all the time; smaller: who
+#: waits later for an older one finds nothing, though each was told or reported.
+FAULTS_KEPT: Final = 1024
+
+# Forks
+
+#: Seconds that a fork waits for a backend's start in progress. Larger: a driver that hangs delays the fork; smaller: the child
+#: inherits a half-started backend.
+HOLD_SECONDS: Final = 10.0
+#: Seconds that a fork waits for others to be done with what is held whole. Larger: who compiles delays a fork for longer;
+#: smaller: more children that inherit a lock inside a library for good.
+FORK_PATIENCE: Final = 10.0
+
 # Usable cores
 
 #: Seconds between two looks at the process's CPU quota; an orchestrator takes longer to decide, a look costs some 0.2 ms.

@@ -144,10 +144,10 @@ class Graphed(Generic[P, R]):
 
     def _find(self, key: Hashable) -> _Captured | None:
         with self._lock:
-            found = self._known.get(key)
-            if found is not None:
+            captured = self._known.get(key)
+            if captured is not None:
                 self._known.move_to_end(key)
-            return found
+            return captured
 
     def _capture(self, tree: Any, key: Hashable, leaves: list[Any], device: Any) -> _Captured:
         """Capture a plain function."""
@@ -248,18 +248,18 @@ class _Captured:
         for n, leaf in enumerate(leaves):
             if isinstance(leaf, Array):
                 groups.setdefault(leaf._buffer, []).append(n)
-        found = []
+        arguments = []
         for buffer, members in groups.items():
             spans = [span(leaves[n]) for n in members]
             first, last = min(first for first, _ in spans), max(last for _, last in spans)
             places = graph._inputs.find_places(first, last, leaves[members[0]]._address)
             if buffer in resources.held:
-                found.append(_Argument(members[0], resources.held[buffer], buffer in resources.followed, places))
+                arguments.append(_Argument(members[0], resources.held[buffer], buffer in resources.followed, places))
                 if not graph._inputs.uses_otherwise(buffer, places):
                     del resources.held[buffer]
                     resources.followed.discard(buffer)
         resources.sort_uses()
-        return found
+        return arguments
 
     def _find_results(self, found: list[Array], leaves: Sequence[Any], recorder: Recorder, numbers: set[Buffer]) -> None:
         """What each array of the result is, and the memory that is made anew for each call."""

@@ -193,7 +193,7 @@ class RecordedTimeline(Timeline):
         self._recorder.kept.append(needed)
 
     def submit_with(self, needed: object, nbytes: int, submit: Callable[..., int], *args: Any) -> int:
-        """The same."""
+        """Hold what an operation needs for as long as there are replays, and submit it."""
         self._recorder.kept.append(needed)
         return submit(*args)
 

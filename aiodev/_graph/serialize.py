@@ -203,13 +203,13 @@ class _Writer:
                 low, high = span(one.array)
                 if any(first < high and low < last for first, last in spans):
                     self._refuse(f"input {name!r}: the graph uses its memory otherwise, too; name the array that has all of it")
-        found: list[tuple[int, int]] = []
+        joined: list[tuple[int, int]] = []
         for first, last in sorted(spans):
-            if found and first <= found[-1][1]:
-                found[-1] = found[-1][0], max(found[-1][1], last)
+            if joined and first <= joined[-1][1]:
+                joined[-1] = joined[-1][0], max(joined[-1][1], last)
             else:
-                found.append((first, last))
-        return found
+                joined.append((first, last))
+        return joined
 
     def _in_pool(self, address: int) -> bool:
         place = bisect.bisect_right(self._pool_starts, address) - 1
@@ -241,13 +241,13 @@ class _Writer:
 
     def _input(self, name: str) -> dict[str, Any]:
         one = self._graph.inputs[name]
-        found = {**form_of_array(one.array), "number": None, "written": one.written}
+        described = {**form_of_array(one.array), "number": None, "written": one.written}
         if one.is_number:
             words = self._graph.words
             first, nbytes = one.array._address, one.array.nbytes
             content = b"".join(words[at] for at in range(first, first + nbytes, 8))[:nbytes]
-            found["number"] = [self._place(first), content.hex()]
-        return found
+            described["number"] = [self._place(first), content.hex()]
+        return described
 
     def _step(self, step: Any) -> dict[str, Any]:
         if isinstance(step, WaitStep):
@@ -259,18 +259,18 @@ class _Writer:
         if node.kind == "native":
             self._refuse("the graph calls native functions by their addresses, which are of this process", node)
         places = [[access.at, *self._address_place(run, k, access)] for access in accesses(node)]
-        found = {
+        described = {
             "kind": node.kind, "size": node.size, "block": node.block.hex(), "places": places,
             "site": callsites.describe_site(node.site) or "", "inside": node.is_inside,
         }  # fmt: skip
         if node.kernel is not None:
-            found["kernel"] = self._kernels.setdefault(node.kernel, len(self._kernels))
+            described["kernel"] = self._kernels.setdefault(node.kernel, len(self._kernels))
         if isinstance(node, Branch):
-            found |= {"label": node.label, "target": numbers[node.target], "distance": node.distance}
+            described |= {"label": node.label, "target": numbers[node.target], "distance": node.distance}
         if isinstance(node, Round):
-            found["rows"] = form_of_array(node.rows)
-            found["at"] = self._array_place(node.rows)
-        return found
+            described["rows"] = form_of_array(node.rows)
+            described["at"] = self._array_place(node.rows)
+        return described
 
     def _address_place(self, run: Run, k: int, access: Access) -> list[Any]:
         known = self._inputs.get((id(run), k, access.at))

@@ -58,6 +58,7 @@ from aiodev._core.hooks import Hook
 from aiodev._core.streams.current import current_stream
 from aiodev._kernel.dispatch.call import Call, Number
 from aiodev._kernel.dispatch.repeated import Step, is_flat, make_repeated
+from aiodev._kernel.tuning import MOST_STEPS
 
 __all__ = ["Operation", "differentiate", "operation"]
 
@@ -66,9 +67,6 @@ R = TypeVar("R", covariant=True)
 #: From the operands' kinds (a dtype, a Python number's class, None) to a dtype for each, and behind them the result's.
 Rule = Callable[..., Sequence[Any]]
 
-#: Most launches of one call that are remembered. Larger: larger generated functions; smaller: long operations run their body at
-#: every call.
-_MOST_STEPS = 16
 _FORM = "({0}._form if {0}.__class__ is Array else {0}.__class__)"
 #: Of a sequence, which is looked at twice: nothing that is used up by that.
 _FORMS = f"*[{_FORM.format('_x')} for _x in ({{0}} if {{0}}.__class__ is _list or {{0}}.__class__ is _tuple else None)]"
@@ -467,7 +465,7 @@ class Operation:
         returned: int | tuple[int, ...],
         device: Device,
     ) -> None:
-        if len(steps) > _MOST_STEPS:
+        if len(steps) > MOST_STEPS:
             return
         specializations = [step.kernel._specializations.of(step.args, device) for step in steps]
         if all(specialization.loading.ready for specialization in specializations):
@@ -532,6 +530,8 @@ def _compiled(source: str) -> CodeType:
 
 
 def operation(
+    body: None = None,
+    /,
     *,
     reads: Sequence[str] = (),
     numbers: Sequence[str] = (),
@@ -568,7 +568,7 @@ def operation(
     by them as it likes. An option that cannot be hashed has the body run at every call.
 
     Raises:
-        TypeError: there is no parameter of such a name.
+        TypeError: there is no parameter of such a name; or it was written without parentheses.
 
     Example:
         >>> import aiodev, numpy as np
@@ -586,6 +586,12 @@ def operation(
         >>> add_rows(aiodev.ones((2, 3), device="cpu"), out=totals).numpy_blocking()
         array([3., 3.])
     """
+    if body is not None:
+        given = getattr(body, "__name__", type(body).__name__)
+        raise TypeError(
+            f"operation: got {given} itself; write @aiodev.operation(reads=[...], writes=...) above it, which says what its "
+            "parameters are"
+        )
     for names in (reads, numbers):
         if not isinstance(names, list | tuple) or not all(isinstance(own, str) for own in names):
             raise TypeError(f"operation: {names!r}: expected a sequence of names")

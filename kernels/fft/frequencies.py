@@ -21,6 +21,12 @@ def fill_frequencies(i: int, positive: int, n: int, width: Any, out: Any) -> Non
     out[i] = (i if i < positive else i - n) / width
 
 
+@aiodev.operation(numbers=["width"], writes="out", name="fftfreq")
+def _fill(call: aiodev.Call, positive: int, n: int, width: float, out: aiodev.Array) -> aiodev.Array:
+    call.launch(fill_frequencies, out.size, positive, n, width, out)
+    return out
+
+
 def fftfreq(
     n: int, /, *, d: float = 1.0, dtype: Any = None, device: aiodev.DeviceLike | None = None
 ) -> aiodev.Array:
@@ -68,8 +74,7 @@ def _frequencies(function: str, n: Any, d: Any, dtype: Any, device: aiodev.Devic
         raise ValueError(f"{function}: d: expected another number than 0")
     half = function == "rfftfreq"
     out = aiodev.empty(n // 2 + 1 if half else n, wanted, device)
-    fill_frequencies[out.size, aiodev.current_stream(out.device)](n if half else (n + 1) // 2, n, n * distance, out)
-    return out
+    return _fill(n if half else (n + 1) // 2, n, n * distance, out)
 
 
 def fftshift(x: aiodev.Array, /, *, axes: int | Sequence[int] | None = None) -> aiodev.Array:

@@ -51,17 +51,17 @@ NOWHERE = 1 << 60
 
 def place_of(index: Any, length: int, mode: int) -> Any:
     """Where an index points to; -1 if it is out of bounds, and that is an error."""
-    found = np.int64(index)  # beside an unsigned 64-bit index, the length would make it a float
-    if found < 0 and index >= 0:  # an unsigned one that is more than an int64 can be
+    place = np.int64(index)  # beside an unsigned 64-bit index, the length would make it a float
+    if place < 0 and index >= 0:  # an unsigned one that is more than an int64 can be
         beyond = np.int64(length - 1 if mode == CLIP else -1)
         return np.int64(np.uint64(index) % np.uint64(length)) if mode == WRAP else beyond
     if mode == CLIP:
-        return min(max(found, 0), length - 1)
+        return min(max(place, 0), length - 1)
     if mode == WRAP:
-        return found % length
-    if found < 0:
-        found += length
-    return found if 0 <= found < length else -1
+        return place % length
+    if place < 0:
+        place += length
+    return place if 0 <= place < length else -1
 
 
 def position(index: Any, length: int, mode: int) -> Any:
@@ -70,10 +70,10 @@ def position(index: Any, length: int, mode: int) -> Any:
     Raises:
         IndexError: out of bounds, if that is what to do then.
     """
-    found = place_of(index, length, mode)
-    if found < 0:
+    place = place_of(index, length, mode)
+    if place < 0:
         raise IndexError("an index is out of bounds for its axis")
-    return found
+    return place
 
 
 def nearest(index: Any, length: int) -> Any:

@@ -66,12 +66,12 @@ def add_ones(x: Any, one: Any, total: Any) -> Any:
     return total
 
 
-def largest_key(x: Any, is_least: bool, found: Any) -> Any:
+def largest_key(x: Any, is_least: bool, largest: Any) -> Any:
     """The largest of the bits of |x|, in whose order they are, NaN on top; for the least, of what infinity's are more."""
     for k in range(x.size):
         bits = np.float64(lang.abs(x[k])).view(np.uint64)
-        found = max(found, _INFINITY - bits if is_least else bits)
-    return found
+        largest = max(largest, _INFINITY - bits if is_least else bits)
+    return largest
 
 
 def size_of(key: Any, is_least: bool) -> Any:

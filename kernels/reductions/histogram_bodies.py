@@ -160,13 +160,13 @@ def weigh_all(x, weights, bins, edges, mine):
 
 def bin_of(value, first, last, bins, edges):
     """The bin of a value that is in one: by its place between the ends, put right by the edges, as NumPy does."""
-    found = np.int64((value - first) / (last - first) * bins)
-    found = min(found, bins - 1)
-    if value < edges[found]:
-        found -= 1
-    elif found < bins - 1 and value >= edges[found + 1]:
-        found += 1
-    return found
+    number = np.int64((value - first) / (last - first) * bins)
+    number = min(number, bins - 1)
+    if value < edges[number]:
+        number -= 1
+    elif number < bins - 1 and value >= edges[number + 1]:
+        number += 1
+    return number
 
 
 @aiodev.kernel(uniform=True, reads=["x"])

@@ -66,7 +66,8 @@ def test_numba_agrees(row: ElementType) -> None:
     """Its type has the name and the size of the row, in memory."""
     from numba.core.registry import cpu_target
 
-    from aiodev._backends.cpu.compile import compiler, stored
+    from aiodev._backends.compile import stored
+    from aiodev._backends.cpu.compile import compiler
 
     assert compiler  # which tells numba of what it does not know
     found = stored.number_type(row.code)
@@ -77,7 +78,7 @@ def test_numba_agrees(row: ElementType) -> None:
 
 def test_backends_know_how_each_is_stored_that_numba_does_not_know() -> None:
     """Such a row has a format, which all compilers load and store by, and there is no other."""
-    from aiodev._backends.cpu.compile.stored import FORMATS
+    from aiodev._backends.compile.stored import FORMATS
 
     assert {name: form.data.width for name, form in FORMATS.items()} == {
         row.name: 8 * row.itemsize for row in ROWS if row.package

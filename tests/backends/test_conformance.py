@@ -16,8 +16,41 @@ from aiodev.testing import RULES, ConformanceError, NotApplicable, Rule, Simulat
 
 GUIDES = Path(__file__).resolve().parents[2] / "docs" / "howto"
 
+#: Rules that take longer than a tenth of a second on one of our backends: they are for ``--exhaustive``.
+LONG = {
+    "memory_can_be_given_back",
+    "ranges_hold_memory_where_it_is_mapped",
+    "large_copies_are_whole",
+    "large_fills_are_whole",
+    "depth_is_bounded_by_memory_alone",
+    "threads_keep_their_own_order",
+    "ping_pong_between_queues_keeps_order",
+    "held_queues_hold_no_worker",
+    "counters_never_go_back",
+    "no_wake_up_is_lost",
+    "no_wake_up_is_lost_among_many_queues",
+    "failures_of_many_queues_stay_apart",
+    "a_fault_is_told_before_its_value_completes",
+    "the_last_faults_are_kept",
+    "forgive_is_for_later_submissions_only",
+    "what_runs_was_not_withdrawn",
+    "withdrawals_add_up",
+    "each_of_many_withdrawals_fails_who_waits",
+    "recycled_queues_have_no_withdrawals",
+    "long_queues_share_a_device",
+    "newcomers_wait_for_their_turn",
+    "kernels_run_every_index_once",
+    "two_dimensions_run_in_rows",
+    "empty_launches_complete",
+    "kernels_keep_order_with_copies",
+    "kernels_of_many_queues_run_together",
+    "a_kernels_exception_is_its_fault",
+}
 
-@pytest.mark.parametrize("rule", RULES, ids=str)
+
+@pytest.mark.parametrize(
+    "rule", [pytest.param(rule, id=rule.name, marks=pytest.mark.exhaustive if rule.name in LONG else ()) for rule in RULES]
+)
 def test_rule(rule: Rule, backend: HostBackend) -> None:
     """Each of our backends keeps each rule."""
     try:
@@ -41,6 +74,7 @@ def test_the_backend_of_the_guide_keeps_every_rule(monkeypatch: pytest.MonkeyPat
 def test_rules_have_names_of_their_own_and_promises() -> None:
     """Every rule is named once and says what it promises in a sentence."""
     assert len({rule.name for rule in RULES}) == len(RULES)
+    assert LONG.issubset(rule.name for rule in RULES)
     assert all(rule.promise.endswith(".") for rule in RULES)
 
 
@@ -189,17 +223,17 @@ class PassesWithdrawnWaits(PortableExecutor):
     ("executor", "rule"),
     [
         (ClaimsToHelp, "help_does_what_it_says"),
-        (LosesWakeUps, "an_armed_waker_fires_once"),
+        pytest.param(LosesWakeUps, "an_armed_waker_fires_once", marks=pytest.mark.exhaustive),  # takes all the patience
         (LosesWakeUps, "arm_refuses_a_reached_value"),
         (ForgetsFaults, "the_last_faults_are_kept"),
-        (ForgivesTooMuch, "forgive_is_for_later_submissions_only"),
+        pytest.param(ForgivesTooMuch, "forgive_is_for_later_submissions_only", marks=pytest.mark.exhaustive),
         (IgnoresWaits, "a_wait_orders_two_queues"),
         (IgnoresPriority, "urgent_work_overtakes"),
         (DoesNotCoalesce, "wake_ups_coalesce"),
         (SkipsWaitsBehindFailures, "a_wait_behind_a_failure_still_takes_its_time"),
         (FillsBytes, "fills_repeat_their_pattern"),
         (ClaimsToWithdraw, "what_has_begun_is_not_withdrawn"),
-        (WithdrawsWhatRuns, "what_runs_was_not_withdrawn"),
+        pytest.param(WithdrawsWhatRuns, "what_runs_was_not_withdrawn", marks=pytest.mark.exhaustive),
         (PassesWithdrawnWaits, "a_withdrawn_wait_still_takes_its_time"),
     ],
 )

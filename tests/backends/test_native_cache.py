@@ -310,7 +310,7 @@ def test_code_that_cannot_be_made_is_a_reason_for_the_portable_executor(
 ) -> None:
     """With one warning; unless the native executor was asked for."""
 
-    def refuse(package: str, key: str) -> native_code.NativeCode:
+    def refuse(package: str, *_: object) -> native_code.NativeCode:
         raise native_code.NativeCodeError("no such processor")
 
     monkeypatch.setattr(native_code, "load", refuse)

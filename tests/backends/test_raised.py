@@ -6,7 +6,7 @@ import pytest
 
 import aiodev
 from aiodev import KernelError, Stream
-from aiodev._backends.cpu.compile.raised import raised, said
+from aiodev._backends.compile.raised import raised, said
 
 
 class Nothing(Exception):

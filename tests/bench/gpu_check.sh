@@ -223,7 +223,7 @@ AIODEV_TESTS_LIMIT=150 side_by_side library "$deadline" \
     tests/kernels/test_sorting.py:3 tests/kernels/test_axes.py:2 tests/kernels/test_creation.py:2 \
     tests/kernels/test_norms.py:2 tests/kernels/test_products.py:2 tests/kernels/test_random_choice.py:2 \
     tests/kernels/test_searching.py:2 tests/kernels/test_convolution.py:2 tests/kernels/test_attention.py:1 \
-    tests/kernels/test_fusion.py:1 tests/kernels/test_inputs_kept.py:1 tests/kernels/test_joins.py:1 \
+    tests/kernels/test_fusion.py:1 tests/kernels/test_inputs_kept.py:1 tests/kernels/test_joining.py:1 \
     tests/kernels/test_random_words.py:1 tests/kernels/test_repeating.py:1 tests/kernels/test_repeating_arguments.py:1 \
     tests/kernels/test_repeating_steps.py:1 tests/kernels/test_tracing.py:1
 test=("${everything[@]}")

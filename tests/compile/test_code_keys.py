@@ -50,12 +50,12 @@ def cuda_kernel() -> str:
 KINDS: dict[str, tuple[Callable[[], str], tuple[str, ...], tuple[str, ...]]] = {
     "kernels of the CPU": (
         cpu_kernel,
-        ("_kernel", "lang", "_backends/cpu", "_backends/executor"),
+        ("_kernel", "lang", "_backends/compile", "_backends/cpu", "_backends/executor"),
         ("_backends/cpu/compile/compiler.py",),
     ),
     "kernels of CUDA": (
         cuda_kernel,
-        ("_kernel", "lang", "_backends/cpu", "_backends/cuda", "_backends/executor"),
+        ("_kernel", "lang", "_backends/compile", "_backends/cuda", "_backends/executor"),
         ("_backends/cuda/compile/compiler.py",),
     ),
     "the CPU's executor": (

@@ -18,7 +18,8 @@ from kernel_entry import PROTOTYPE, Entry, block, descriptor, needs_compiler, ru
 from programs import search_path
 from selection import examples
 
-from aiodev._backends.cpu.compile import compiler, disk_cache, kernel_code
+from aiodev._backends.compile import disk_cache
+from aiodev._backends.cpu.compile import compiler, kernel_code
 from aiodev._backends.cpu.compile.excinfo import decode_error
 from aiodev._backends.cpu.compile.interpreted import interpreted_entry
 from aiodev._backends.executor.code_cache import folder_lock

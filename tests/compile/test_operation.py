@@ -89,6 +89,15 @@ def test_roles_are_of_parameters(roles: dict[str, Any], message: str) -> None:
             return out
 
 
+def test_an_operation_has_to_be_told_its_parameters() -> None:
+    """Written without parentheses it says what to write."""
+
+    def double(call: aiodev.Call, x: aiodev.Array) -> None: ...
+
+    with pytest.raises(TypeError, match=r"got double itself; write @aiodev.operation\(reads="):
+        aiodev.operation(double)  # type: ignore[arg-type]
+
+
 def test_bodies_name_their_parameters() -> None:
     """What is not named has no role."""
     with pytest.raises(TypeError, match="a parameter for each argument"):

@@ -178,7 +178,7 @@ def test_the_current_directory_is_not_imported_from(
 
 def test_an_idle_worker_ends(workers: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is left of it; a job that comes later starts another."""
-    monkeypatch.setattr(pool, "IDLE", 0.01)
+    monkeypatch.setattr(pool, "WORKER_IDLE", 0.01)
     outcomes: Outcomes = queue.SimpleQueue()
     for key in ("aa", "bb"):
         before = set(threading.enumerate())
@@ -195,7 +195,7 @@ def test_a_worker_that_has_grown_large_is_replaced(
     workers: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, largest: int, lives: bool
 ) -> None:
     """It compiles what it was given, and no more."""
-    monkeypatch.setattr(pool, "LARGEST", largest)
+    monkeypatch.setattr(pool, "LARGEST_WORKER", largest)
     outcomes: Outcomes = queue.SimpleQueue()
     for key in ("aa", "bb"):
         workers.submit(job(fill, tmp_path, key * 32), outcomes.put)
@@ -223,7 +223,7 @@ def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_job_that_never_ends_fails(workers: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its workers are killed after the longest time that a kernel may take; the next job has a new one."""
     monkeypatch.setattr(pool, "CODE", "import sys; sys.stdin.read()")
-    monkeypatch.setattr(pool, "PATIENCE", 0.01)
+    monkeypatch.setattr(pool, "WORKER_PATIENCE", 0.01)
     outcomes: Outcomes = queue.SimpleQueue()
     workers.submit(job(fill, tmp_path, "aa" * 32), outcomes.put)
     error = outcomes.get(timeout=60)

@@ -90,7 +90,7 @@ def test_a_fork_waits_until_it_is_done(whole: at_fork.Whole, monkeypatch: pytest
 
 def test_who_never_ends_does_not_keep_others_from_forking(whole: at_fork.Whole, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the patience is over, the child gets it anew."""
-    monkeypatch.setattr(at_fork, "PATIENCE", 0.0)
+    monkeypatch.setattr(at_fork, "FORK_PATIENCE", 0.0)
     begun, over = threading.Event(), threading.Event()
 
     def hold() -> None:

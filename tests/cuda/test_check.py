@@ -30,7 +30,7 @@ FACTORS = {"test_factorizations", "test_fft"}
 #: Those that are about how kernels are compiled for the CPU, or name devices themselves, or start processes that do.
 FOR_THE_CPU = {
     "test_every_function", "test_overlap", "test_overlap_programs", "test_per_length", "test_random_devices",
-    "test_random_quality", "test_warming",
+    "test_random_quality", "test_warmup",
 }  # fmt: skip
 
 Check = Callable[..., subprocess.CompletedProcess[str]]

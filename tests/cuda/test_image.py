@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from aiodev._backends.cpu.compile import disk_cache
-from aiodev._backends.cpu.compile.raised import ByName
+from aiodev._backends.compile import disk_cache
+from aiodev._backends.compile.raised import ByName
 from aiodev._backends.cuda.compile import image
 from aiodev._backends.cuda.compile.image import Image
 from aiodev._core.backend.interface import KernelSpec

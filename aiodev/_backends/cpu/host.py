@@ -6,8 +6,8 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from aiodev._backends.compile.raised import said
 from aiodev._backends.cpu.compile.excinfo import decode_error
-from aiodev._backends.cpu.compile.raised import said
 from aiodev._backends.cpu.structs import Entry
 from aiodev._backends.executor.arena import arena
 from aiodev._backends.executor.fields import sizeof

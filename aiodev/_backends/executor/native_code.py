@@ -24,8 +24,6 @@ __all__ = ["COMPILED", "NativeCode", "NativeCodeError", "load", "prepare"]
 #: Stands in a class's body for a method that is a compiled function, which each instance has itself: nothing is in front of it.
 COMPILED: Any = None
 _FASTCALL = 0x80  # METH_FASTCALL
-#: The package whose code may have been compiled ahead.
-_CPU = "aiodev._backends.cpu.executor"
 _log = logging.getLogger("aiodev")
 
 
@@ -82,11 +80,12 @@ class NativeCode:
         return address
 
 
-def load(package: str, key: str) -> NativeCode:
+def load(package: str, key: str, ahead: Callable[[], bytes | None] = lambda: None) -> NativeCode:
     """The native code of a package, its ``__all__``: linked once a process. Blocks, at the very first time for about a second.
 
     Args:
         key: hash of what it comes from.
+        ahead: gives what was compiled ahead, if it was, where the cache has none.
 
     Raises:
         NativeCodeError: it can be neither found nor made.
@@ -96,7 +95,7 @@ def load(package: str, key: str) -> NativeCode:
             threading.Event().wait()
         if package not in _loaded:
             try:
-                _loaded[package] = _load(package, key)
+                _loaded[package] = _load(package, key, ahead)
             except ImportError:
                 raise
             except Exception as error:
@@ -104,15 +103,14 @@ def load(package: str, key: str) -> NativeCode:
         return _loaded[package]
 
 
-def _load(package: str, key: str) -> NativeCode:
+def _load(package: str, key: str, ahead: Callable[[], bytes | None]) -> NativeCode:
     load_llvm()
-    from aiodev._backends.cpu.compile import prebuilt
     from aiodev._backends.executor.machine import host_target
 
     def make() -> bytes:
-        ahead = prebuilt.find_native() if package == _CPU else None
-        if ahead is not None:
-            return ahead
+        code = ahead()
+        if code is not None:
+            return code
         from aiodev._backends.executor.emit import emit  # what writes LLVM's assembly is not needed to load code
 
         native = importlib.import_module(package)

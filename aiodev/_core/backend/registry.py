@@ -24,6 +24,7 @@ from aiodev._core.backend.device import HOST, Device
 from aiodev._core.backend.handle import BackendHandle, Factory
 from aiodev._core.backend.interface import Backend, Capabilities
 from aiodev._core.errors import BackendNotFoundError, BackendUnavailableError, InvalidDeviceError
+from aiodev._core.tuning import HOLD_SECONDS
 
 __all__ = [
     "BackendHandle",
@@ -38,9 +39,6 @@ DeviceLike = Device | str | int
 Resolved = tuple[BackendHandle, Device]
 
 _GROUP = "aiodev.backends"
-#: Seconds that a fork waits for a start in progress. Larger: a driver that hangs delays the fork; smaller: the child inherits a
-#: half-started backend.
-_HOLD_SECONDS = 10.0
 
 
 class EntryPointLike(Protocol):
@@ -234,7 +232,7 @@ class Registry:
 
     def hold_starts(self) -> None:
         """Before a fork: wait for starts in progress, and let none begin or end until ``resume``."""
-        deadline = time.monotonic() + _HOLD_SECONDS
+        deadline = time.monotonic() + HOLD_SECONDS
         while True:
             self._forking.acquire()
             self._held = list(self._handles.values())

@@ -11,11 +11,10 @@ from aiodev._core.backend.interface import FAULTS, SUBMITTED, Executor, Fault
 from aiodev._core.errors import DependencyError, WithdrawnError
 from aiodev._core.timeline.kept_error import KeptError
 from aiodev._core.timeline.withdrawal import Withdrawals
+from aiodev._core.tuning import FAULTS_KEPT
 
 __all__ = ["FaultLog", "KnownFault", "dependency_error", "collect_faults", "root_cause", "tell"]
 
-#: Faults of a timeline that are kept. A later waiter of an older one finds nothing; each was told or reported.
-_KEPT = 1024
 _collecting = threading.RLock()  # re-entrant, for a fault's cause is on another timeline
 
 #: How many faults somebody was told of: while it is what it was, none that was untold has been told.
@@ -201,7 +200,7 @@ def collect_faults(timeline: Failing) -> None:
         for known, _, _ in dependent:
             known.explain()
         for line, count in seen.items():
-            del line.faults.known[:-_KEPT]
+            del line.faults.known[:-FAULTS_KEPT]
             line.faults.seen = count  # last: who finds it up to date relies on the list
 
 

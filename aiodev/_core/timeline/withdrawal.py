@@ -23,10 +23,10 @@ from typing import NamedTuple, Protocol
 
 from aiodev._core import callsites
 from aiodev._core.errors import WithdrawnError
+from aiodev._core.tuning import FAULTS_KEPT
 
 __all__ = ["Withdrawals"]
 
-_KEPT = 1024  # whoever waits for an older one finds nothing; see the log of faults
 _first = attrgetter("first")
 
 
@@ -127,7 +127,7 @@ class Withdrawals:
                 joined.append(piece)
         spans = (*spans[:low], *joined, *spans[high:])
         past = bisect_right(spans, completed, key=_first) - 1
-        self.spans = spans[max(0, min(len(spans) - _KEPT, past)) :]
+        self.spans = spans[max(0, min(len(spans) - FAULTS_KEPT, past)) :]
         return count
 
     def _at(self, value: int) -> _Span | None:

@@ -18,6 +18,7 @@ from aiodev._core.errors import CompileError
 from aiodev._core.usable_cores import core_watch
 from aiodev._kernel.compile.worker import Job, placeholder
 from aiodev._kernel.dispatch.wire import receive, send
+from aiodev._kernel.tuning import LARGEST_WORKER, WORKER_IDLE, WORKER_PATIENCE
 
 if TYPE_CHECKING:
     import subprocess
@@ -26,15 +27,6 @@ __all__ = ["QueuedJob", "WorkerPool"]
 
 #: The program that a worker process runs.
 CODE = "from aiodev._kernel.compile.worker import main; main()"
-#: A worker process without a job ends after so many seconds. Larger: a compiler stays in memory for longer; smaller: more
-#: kernels wait until a worker has started.
-IDLE = 20.0
-#: Seconds after which a worker that compiles one kernel counts as hung, and is killed. Larger: launches wait for longer;
-#: smaller: kernels that take long never compile.
-PATIENCE = 300.0
-#: Resident bytes from which on a worker gets no further kernel, but a new one does: numba keeps something of each that it has
-#: compiled, some megabytes. Larger: more memory is held; smaller: compilers are imported, for a second, more often.
-LARGEST = 1 << 30
 
 Done = Callable[[BaseException | None], None]
 
@@ -130,7 +122,7 @@ class WorkerPool:
         worker: subprocess.Popen[bytes] | None = None
         while True:
             try:
-                _, _, queued = self._jobs.get(timeout=IDLE)
+                _, _, queued = self._jobs.get(timeout=WORKER_IDLE)
             except queue.Empty:
                 with self._lock:
                     if self._pending >= self._threads:  # a job has just been counted on this thread
@@ -170,7 +162,7 @@ class WorkerPool:
                 self._end(worker)
                 log = f"the compile worker cannot be understood: {type(error).__name__}: {error}; a process that runs cannot "
                 return None, CompileError(spec.name, log + "compile any more once its packages were changed on disk")
-            if _resident(worker.pid) > LARGEST:
+            if _resident(worker.pid) > LARGEST_WORKER:
                 self._end(worker)
                 worker = None
             return worker, reply
@@ -189,7 +181,7 @@ class WorkerPool:
     def _ask(self, worker: subprocess.Popen[bytes], message: Any) -> Any:
         assert worker.stdin is not None and worker.stdout is not None
         send(worker.stdin, message)
-        if not _readable(worker.stdout, PATIENCE):
+        if not _readable(worker.stdout, WORKER_PATIENCE):
             worker.kill()
         return receive(worker.stdout)
 

@@ -31,16 +31,11 @@ from aiodev._kernel.compile.keys import cache_key
 from aiodev._kernel.compile.pool import QueuedJob, WorkerPool
 from aiodev._kernel.compile.snapshot import Snapshot, Uncapturable, capture
 from aiodev._kernel.compile.worker import Job
+from aiodev._kernel.tuning import LOADING_PAUSE
 
 __all__ = ["PendingKernel", "Totals", "by_entry", "service", "totals"]
 
 logger = logging.getLogger("aiodev")
-
-#: How long, in seconds, the loading thread sleeps after each step, some tenths of a millisecond of work. To release the GIL
-#: for a moment, as each of its system calls does, is not enough: a loop that waits for the GIL is woken too late to take
-#: it before this thread has it again, until the interpreter's switch interval, 5 ms, is over.
-PAUSE = 5e-5
-
 
 #: What an entry is of, for who sees nothing but launches.
 by_entry: weakref.WeakValueDictionary[int, PendingKernel] = weakref.WeakValueDictionary()
@@ -190,7 +185,7 @@ class Service:
                 failure.__cause__ = error
                 loading.finish(failure)
             del loading, step
-            time.sleep(PAUSE)  # the loop's thread gets the GIL
+            time.sleep(LOADING_PAUSE)  # the loop's thread gets the GIL
 
     def _prepare(self, loading: PendingKernel) -> None:
         """Load a kernel from the cache; else send it to a worker, or compile it here if it cannot be sent."""

@@ -19,14 +19,15 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 from numba.core.target_extension import target_override
 
-from aiodev._backends.cpu.compile import half, lang, stored
+from aiodev._backends.compile import stored
+from aiodev._backends.compile.refusals import check_host_state, returned_value
+from aiodev._backends.cpu.compile import half, lang
 from aiodev._backends.cpu.compile.entry_source import entry_source
 from aiodev._backends.cpu.compile.function import jit_function
 from aiodev._backends.cpu.compile.intrinsics import array_at, counted, scalar_at
 from aiodev._backends.cpu.compile.kernel_object import KernelObject
 from aiodev._backends.cpu.compile.object_file import emit
 from aiodev._backends.cpu.compile.pipeline import EntryCompiler, entry_flags, linked_only
-from aiodev._backends.cpu.compile.refusals import check_host_state, returned_value
 from aiodev._backends.cpu.compile.staging import staged_arguments, staging_module
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.backend.kernel_arguments import KernelArgument

@@ -10,7 +10,7 @@ from typing import Any
 
 from numba.core import callconv, lowering
 
-from aiodev._backends.cpu.compile.raised import kept
+from aiodev._backends.compile.raised import kept
 
 __all__ = ["LocatedLower", "install_error_model"]
 

@@ -13,8 +13,8 @@ import pickle
 import threading
 from typing import Any
 
+from aiodev._backends.compile.raised import raised, said
 from aiodev._backends.cpu.compile.interpreted import described
-from aiodev._backends.cpu.compile.raised import raised, said
 from aiodev._core.errors import KernelError
 from aiodev._core.source_names import absolute
 

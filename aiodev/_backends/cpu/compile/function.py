@@ -13,7 +13,7 @@ from typing import Any
 
 from numba import njit
 
-from aiodev._backends.cpu.compile.callees import is_known, names_of
+from aiodev._backends.compile.callees import is_known, names_of
 from aiodev._backends.cpu.compile.errors import install_error_model
 from aiodev._backends.cpu.compile.pipeline import BodyCompiler
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy
 
-from aiodev._backends.cpu.compile.raised import said
-from aiodev._backends.cpu.compile.refusals import check_host_state, returned_value
+from aiodev._backends.compile.raised import said
+from aiodev._backends.compile.refusals import check_host_state, returned_value
 from aiodev._core.backend.kernel_arguments import WORD, KernelArgument
 from aiodev._core.dtypes import DTYPES
 from aiodev._core.errors import KernelError

@@ -10,7 +10,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from aiodev._backends.cpu.compile import disk_cache as disk, prebuilt
+from aiodev._backends.compile import disk_cache as disk
+from aiodev._backends.cpu.compile import prebuilt
 from aiodev._backends.cpu.compile.interpreted import interpreted_entry
 from aiodev._backends.cpu.compile.kernel_object import KernelObject, link
 from aiodev._backends.executor.code_cache import folder_lock
@@ -26,7 +27,7 @@ __all__ = ["Code", "cached_kernel", "compile_kernel", "is_interpreted", "is_prov
 Code = int | Callable[[bytes, int, int], None]
 
 #: What a kernel's code comes from in this backend; the kernel's key has the rest.
-SOURCES = ("_backends/cpu", "_backends/executor")
+SOURCES = ("_backends/compile", "_backends/cpu", "_backends/executor")
 
 # Code that was loaded lives as long as the process: a queue may hold its address at any time.
 _loaded: dict[str, int] = {}

@@ -16,7 +16,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from aiodev._backends.cpu.compile.disk_cache import pack, unpack
+from aiodev._backends.compile.disk_cache import pack, unpack
 from aiodev._backends.executor.machine import llvm, make_machine
 from aiodev._backends.executor.preload import quiet_import
 from aiodev._core.at_fork import Whole

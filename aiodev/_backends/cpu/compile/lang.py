@@ -19,13 +19,13 @@ from numba.extending import intrinsic, overload
 from numba.np.arrayobj import make_array
 
 from aiodev import lang
+from aiodev._backends.compile.prefetch import install_prefetch
+from aiodev._backends.compile.products import install_products
+from aiodev._backends.compile.stored import SINGLES, is_float, is_stored
+from aiodev._backends.compile.sums import install_summing
 from aiodev._backends.cpu.compile.math.elementary import install_elementary
 from aiodev._backends.cpu.compile.native_calls import install_native
-from aiodev._backends.cpu.compile.prefetch import install_prefetch
-from aiodev._backends.cpu.compile.products import install_products
 from aiodev._backends.cpu.compile.sort.sort import install_sorting
-from aiodev._backends.cpu.compile.stored import SINGLES, is_float, is_stored
-from aiodev._backends.cpu.compile.sums import install_summing
 
 __all__ = ["install"]
 

@@ -29,7 +29,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from aiodev._backends.cpu.compile import disk_cache as disk
+from aiodev._backends.compile import disk_cache as disk
 from aiodev._backends.cpu.compile.kernel_object import KernelObject
 from aiodev._backends.executor.machine import host_features, make_machine
 from aiodev._core.at_fork import Whole
@@ -63,7 +63,7 @@ BASELINES: Mapping[str, tuple[str, ...]] = {
     "aarch64": ("neon",),
 }
 _MACHINES = {"x86_64": "x86-64", "AMD64": "x86-64", "aarch64": "aarch64", "arm64": "aarch64"}
-_SOURCES = ("_backends/cpu", "_backends/executor")
+_SOURCES = ("_backends/compile", "_backends/cpu", "_backends/executor")
 _FOLDER = Path(__file__).parents[3] / "prebuilt"
 
 

@@ -79,6 +79,12 @@ def _work(work: Callable[[int, int], None], device: int, worker: int) -> None:
     work(device, worker)
 
 
+def _compiled_ahead() -> bytes | None:
+    from aiodev._backends.cpu.compile import prebuilt  # which imports LLVM
+
+    return prebuilt.find_native()
+
+
 class _Room:
     """Capacity of a device's heaps: how many queues it has, and for how many there are places."""
 
@@ -96,7 +102,7 @@ class NativeExecutor(HostExecutor):
     launch = execute = wait = stamp = spin = help = arm = forgive = create_gate = gate = open_gate = withdraw = COMPILED
 
     def __init__(self, device_count: int, threads_per_device: int, spin_ns: int) -> None:
-        code = self._code = native_code.load(native.__name__, native_key())
+        code = self._code = native_code.load(native.__name__, native_key(), _compiled_ahead)
         self.thread_count = threads_per_device
         self.decode_error = _undecoded
         self._spin_ns = spin_ns

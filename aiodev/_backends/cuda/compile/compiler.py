@@ -30,7 +30,7 @@ from numba.cuda.core.compiler_lock import global_compiler_lock
 from numba.cuda.core.errors import NumbaError
 from numba.cuda.cudadrv import nvvm
 
-from aiodev._backends.cpu.compile.refusals import check_host_state, returned_value
+from aiodev._backends.compile.refusals import check_host_state, returned_value
 from aiodev._backends.cuda.compile import lang, stored
 from aiodev._backends.cuda.compile.entry_source import entry_source, parameters
 from aiodev._backends.cuda.compile.function import device_function

@@ -11,7 +11,7 @@ from typing import Any
 
 from numba import cuda
 
-from aiodev._backends.cpu.compile.callees import is_known, names_of
+from aiodev._backends.compile.callees import is_known, names_of
 
 __all__ = ["device_function"]
 

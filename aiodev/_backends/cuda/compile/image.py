@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aiodev._backends.cpu.compile import disk_cache as disk
-from aiodev._backends.cpu.compile.raised import named_class, raised, said
+from aiodev._backends.compile import disk_cache as disk
+from aiodev._backends.compile.raised import named_class, raised, said
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import KernelError
 from aiodev._core.source_names import absolute
@@ -20,8 +20,8 @@ from aiodev._core.sources import NUMBA, compiled_by
 
 __all__ = ["SOURCES", "Image", "cached_image", "keep_image", "made_by", "toolkit_of"]
 
-#: What a kernel's code comes from in this backend, which takes much from the CPU's; the kernel's key has the rest.
-SOURCES = ("_backends/cpu", "_backends/cuda", "_backends/executor")
+#: What a kernel's code comes from in this backend; the kernel's key has the rest.
+SOURCES = ("_backends/compile", "_backends/cuda", "_backends/executor")
 #: Distributions whose versions decide what a kernel is compiled to: numba's, and the toolkit's parts under all their names.
 _COMPILERS = (
     *NUMBA, "numba-cuda", "cuda-bindings", "cuda-core", "cuda-pathfinder", "cuda-toolkit",

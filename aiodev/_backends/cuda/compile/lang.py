@@ -18,7 +18,7 @@ from numba.cuda.core.errors import TypingError
 from numba.cuda.extending import intrinsic, overload, register_jitable
 
 from aiodev import lang
-from aiodev._backends.cpu.compile.math.complex import make_absolutes, make_functions
+from aiodev._backends.compile.complex import make_absolutes, make_functions
 from aiodev._backends.cuda.compile import products, sort, sums, thread_block, ufuncs
 from aiodev._backends.cuda.compile.arrays import make_array
 from aiodev._backends.cuda.compile.stored import SINGLES, is_float

@@ -11,7 +11,7 @@ from numba.cuda.extending import overload
 from numba.cuda.np.numpy_support import as_dtype
 
 from aiodev import lang
-from aiodev._backends.cpu.compile.products import check_product, make_product_loop
+from aiodev._backends.compile.products import check_product, make_product_loop
 from aiodev._backends.cuda.compile.stored import is_stored
 
 __all__ = ["install"]

@@ -1,7 +1,7 @@
 """Floats that numba-cuda does not know: its registries are told what numba's are on the CPU.
 
 numba-cuda's own ``bfloat16`` is a class of CUDA's headers, whose functions compute in itself. Here it is a way of storing
-numbers, on every device alike: see :mod:`aiodev._backends.cpu.compile.stored`.
+numbers, on every device alike: see :mod:`aiodev._backends.compile.stored`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numba.cuda.typeconv.rules import default_casting_rules
 from numba.cuda.typing.templates import AbstractTemplate, infer_global
 from numba.np.ufunc_db import get_ufuncs
 
-from aiodev._backends.cpu.compile.stored import (
+from aiodev._backends.compile.stored import (
     add_code,
     add_rules,
     add_typing,

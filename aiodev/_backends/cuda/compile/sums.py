@@ -11,7 +11,7 @@ from numba.cuda.extending import overload, register_jitable
 from numba.cuda.np.numpy_support import as_dtype
 
 from aiodev import lang
-from aiodev._backends.cpu.compile.sums import make_distance_loop, make_loop, make_moments
+from aiodev._backends.compile.sums import make_distance_loop, make_loop, make_moments
 from aiodev._backends.cuda.compile.stored import is_stored
 
 __all__ = ["install"]

@@ -22,7 +22,7 @@ from numba.cuda.target import CUDATargetContext
 from numba.cuda.typing import signature
 from numba.cuda.typing.templates import _OverloadFunctionTemplate
 
-from aiodev._backends.cpu.compile.raised import kept
+from aiodev._backends.compile.raised import kept
 
 __all__ = ["compiling_for", "exceptions"]
 

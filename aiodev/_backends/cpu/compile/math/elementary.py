@@ -13,6 +13,8 @@ from numba import types
 from numba.extending import intrinsic, overload, register_jitable
 
 from aiodev import lang
+from aiodev._backends.compile.complex import make_absolutes, make_functions
+from aiodev._backends.compile.stored import SINGLES, is_float
 from aiodev._backends.cpu.compile.math import (
     exp,
     hyperbolic,
@@ -22,10 +24,8 @@ from aiodev._backends.cpu.compile.math import (
     roots,
     trigonometric,
 )
-from aiodev._backends.cpu.compile.math.complex import make_absolutes, make_functions
 from aiodev._backends.cpu.compile.math.power import pow_double, pow_single
 from aiodev._backends.cpu.compile.math.values import Value
-from aiodev._backends.cpu.compile.stored import SINGLES, is_float
 
 __all__ = ["install_elementary"]
 

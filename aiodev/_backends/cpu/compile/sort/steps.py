@@ -151,13 +151,13 @@ class _Rows:
 
     def transpose_four(self, rows: list[Any]) -> list[Any]:
         """Make columns of four rows, as many to a vector as it has room for."""
-        found = []
+        columns = []
         for first in range(0, 4 * self.lanes, self.lanes):
             places = [(k % 4, k // 4) for k in range(first, first + self.lanes)]
             either = [lane + row % 2 * self.lanes for row, lane in places]
             halves = self.shuffle(rows[0], rows[1], either), self.shuffle(rows[2], rows[3], either)
-            found.append(self.shuffle(*halves, [k + row // 2 * self.lanes for k, (row, _) in enumerate(places)]))
-        return found
+            columns.append(self.shuffle(*halves, [k + row // 2 * self.lanes for k, (row, _) in enumerate(places)]))
+        return columns
 
     def transpose(self, rows: list[Any]) -> list[Any]:
         """Make columns of as many rows as there are lanes: within parts of vectors, then part by part."""
@@ -172,15 +172,15 @@ class _Rows:
         """Transpose units of elements, in each group of ``count`` of them."""
         if len(rows) == 1:
             return rows
-        found: list[Any] = [None] * len(rows)
+        columns: list[Any] = [None] * len(rows)
         for odd in range(2):
             places: list[int] = []
             for start in range(0, self.lanes, count * unit):
                 own = [start + k for k in range(count * unit) if k // unit % 2 == odd]
                 places += own + [self.lanes + k for k in own]
             pairs = zip(rows[::2], rows[1::2], strict=True)
-            found[odd::2] = self._transpose([self.shuffle(a, b, places) for a, b in pairs], unit, count)
-        return found
+            columns[odd::2] = self._transpose([self.shuffle(a, b, places) for a, b in pairs], unit, count)
+        return columns
 
 
 def _make_sort_columns(count: int) -> Any:

@@ -56,7 +56,7 @@ def _may_move(worker: Worker) -> bool:
 @pytest.fixture(scope="module")
 def code() -> NativeCode:
     """The functions above, compiled."""
-    return NativeCode(emit("test_cores", [_step_aside, _send_away, _may_move]))
+    return NativeCode(emit("test_affinity", [_step_aside, _send_away, _may_move]))
 
 
 @pytest.fixture

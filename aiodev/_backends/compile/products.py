@@ -27,7 +27,7 @@ from numba.np.arrayobj import make_array
 from numba.np.numpy_support import as_dtype
 
 from aiodev import lang
-from aiodev._backends.cpu.compile.stored import is_stored
+from aiodev._backends.compile.stored import is_stored
 from aiodev._backends.executor.machine import host_features
 
 __all__ = ["check_product", "install_products", "make_product_loop"]

@@ -35,8 +35,8 @@ from numba.np.arrayobj import make_array
 from numba.np.numpy_support import as_dtype
 
 from aiodev import lang
-from aiodev._backends.cpu.compile.prefetch import ask_for_line
-from aiodev._backends.cpu.compile.stored import is_stored
+from aiodev._backends.compile.prefetch import ask_for_line
+from aiodev._backends.compile.stored import is_stored
 from aiodev.lang.summing import WIDE
 
 __all__ = ["install_summing", "make_distance_loop", "make_loop", "make_moments"]

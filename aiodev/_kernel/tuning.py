@@ -1,0 +1,31 @@
+"""Tuning of kernels: the constants that trade one cost for another."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Operations
+
+#: Most launches of one call that are remembered. Larger: larger generated functions; smaller: long operations run their body at
+#: every call.
+MOST_STEPS: Final = 16
+
+# Compiling
+
+#: Seconds after which a worker process without a job ends. Larger: a compiler stays in memory for longer; smaller: more kernels
+#: wait until a worker has started.
+WORKER_IDLE: Final = 20.0
+#: Seconds after which a worker that compiles one kernel counts as hung, and is killed. Larger: launches wait for longer;
+#: smaller: kernels that take long never compile.
+WORKER_PATIENCE: Final = 300.0
+#: Resident bytes from which on a worker gets no further kernel, but a new one does: numba keeps something of each that it has
+#: compiled, some megabytes. Larger: more memory is held; smaller: compilers are imported, for a second, more often.
+LARGEST_WORKER: Final = 1 << 30
+
+# Loading
+
+#: Seconds that the loading thread sleeps after each step, some tenths of a millisecond of work. To release the GIL for a
+#: moment, as each of its system calls does, is not enough: a loop that waits for the GIL is woken too late to take it before
+#: this thread has it again, until the interpreter's switch interval, 5 ms, is over. Larger: code is there later; smaller:
+#: loops wait.
+LOADING_PAUSE: Final = 5e-5
