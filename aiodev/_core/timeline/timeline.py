@@ -368,6 +368,11 @@ class Timeline:
         self.advance(number, known)
         return number
 
+    def keep_awaited(self, other: Timeline) -> None:
+        """Keep a timeline that operations submitted so far wait for, by waits of which nothing else relies on the order."""
+        self.release()
+        self._kept.append((self.counters[SUBMITTED], other))
+
     def follow(self, number: int, other: Timeline, value: int) -> None:
         """Note that operation ``number``, a gate, is done after ``other``'s ``value``, and fails if that fails."""
         self.advance(number, merged(self.frontier[1], other.clock_at(value), self, other, value))
