@@ -20,7 +20,7 @@ import numpy as np
 
 import aiodev
 from aiodev import dtypes
-from aiodev.kernels.arguments import arrays_of, packed
+from aiodev.kernels.arguments import arrays_of, has_no_gaps
 from aiodev.kernels.elementwise.conversion import convert
 from aiodev.kernels.indexing import search_bodies as bodies
 from aiodev.kernels.indexing.search_bodies import BLOCK
@@ -196,7 +196,8 @@ def _part(selection: Selection, places: aiodev.Array, shape: tuple[int, ...], d:
 
 def flat(x: aiodev.Array) -> aiodev.Array:
     """The elements in C order."""
-    return packed(x).reshape(x.size)
+    seen = x if has_no_gaps(x) else x.__copy__()
+    return seen.reshape(x.size)
 
 
 @aiodev.operation(reads=["x1", "x2", "sorter"])
@@ -247,7 +248,7 @@ def searchsorted(
     if out.size:
         kernel = bodies.search_left if side == "left" else bodies.search_right
         count = -(-out.size // bodies.TOGETHER)
-        call.launch(kernel, count, x1.size.bit_length(), ordered, flat(values), out.reshape(out.size))
+        call.launch(kernel, count, x1.size.bit_length(), ordered, call.reshape(values, values.size), out.reshape(out.size))
     return out
 
 

@@ -28,13 +28,9 @@ def _packed_strides(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
     return tuple(size * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
-def fitting(x: aiodev.Array, packed: bool) -> aiodev.Array:
+def fitting(call: aiodev.Call, x: aiodev.Array, packed: bool) -> aiodev.Array:
     """The array, or a copy of it with other strides."""
-    if is_fit(x, packed):
-        return x
-    copied = aiodev.empty_like(x)
-    copied.copy_from(x)
-    return copied
+    return x if is_fit(x, packed) else call.packed(x)
 
 
 def batches_of(a: aiodev.Array, b: aiodev.Array, out: aiodev.Array) -> Iterator[tuple[aiodev.Array, ...]]:

@@ -30,6 +30,12 @@ def copy_strided(i: int, j: int, k: int, dst: Any, src: Any) -> None:
 
 
 @kernel(uniform=True, reads=["src"])
+def copy_row(i: int, dst: Any, src: Any) -> None:
+    """One element of flat memory."""
+    dst[i] = src[i]
+
+
+@kernel(uniform=True, reads=["src"])
 def copy_rows(
     i: int, group: int, outer: int, rows: int, width: int, to: int, step: int, fro: int, pace: int, dst: Any, src: Any
 ) -> None:
@@ -59,6 +65,8 @@ def _plan(device: Device, dst: Array, src: Array) -> tuple[Kernel, tuple[int, ..
     if capabilities(device).simt or dst.shape[2] < _ROW or not (_has_rows(dst) and _has_rows(src)):
         return copy_strided, dst.shape, (dst, src)
     outer, rows, width = dst.shape
+    if outer == rows == 1:
+        return copy_row, (width,), (_flat(dst), _flat(src))
     group = max(1, _PIECE // width)
     size = dst.itemsize
     steps = (n // size for n in (*dst.strides[:2], *src.strides[:2]))
