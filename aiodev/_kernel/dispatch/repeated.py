@@ -9,9 +9,10 @@ the use of the buffers. Its arguments are the operands of the next call.
 1.  An array's *form* is one object for all arrays of the same device, dtype, shape, strides and writability, told from others
     by identity. So what was submitted for operands of some forms and, of those that are numbers, some classes, is what the
     operation would submit for others like them: entry, size, constants and views.
-2.  Only addresses and the values of numbers are the operands' own, so only they are put into the block anew. Where the number
-    of elements is not fixed either (``any_length``), all operands and results have one shape and no gaps, and every word but
-    addresses and numbers is that number, which the first operand's form says.
+2.  Only addresses and the values of numbers are the operands' own, so only they are put into the block anew. Where lengths
+    are not fixed either, all operands and results have one shape, which the first operand's form says, and are seen as flat, so
+    that every word but addresses and numbers is the number of elements (``FLAT``); or they are taken as they are, and what a
+    kernel is told of them is what their forms say (``WHOLE``).
 3.  There may be two forms of the same content, since tables are bounded and emptied when they are full. The second is
     recorded again, and is never wrong.
 4.  A function that is remembered is ready to run, and belongs to this process: a forked child starts with nothing.
@@ -22,6 +23,7 @@ the use of the buffers. Its arguments are the operands of the next call.
 
 from __future__ import annotations
 
+import enum
 import functools
 import math
 import struct
@@ -40,7 +42,7 @@ from aiodev._kernel.kernel import Kernel
 from aiodev._memory import allocators
 from aiodev._memory.buffer import Buffer
 
-__all__ = ["CONSTANT", "SCRATCH", "Step", "is_flat", "make_repeated"]
+__all__ = ["CONSTANT", "SCRATCH", "Lengths", "Step", "is_flat", "is_whole", "make_repeated"]
 
 #: Of an argument that is no operand: it is the same in every call; it is scratch memory.
 CONSTANT, SCRATCH = -2, -1
@@ -55,6 +57,14 @@ _BlockPart = bytes | tuple[str, str]
 #: may be given a stream, other than the current one; it gives None where that is of another device. And a site, that of the
 #: program's line, where that is known.
 Repeated = Callable[..., Any]
+
+
+class Lengths(enum.Enum):
+    """For which lengths of its operands a call is repeated."""
+
+    FIXED = enum.auto()
+    FLAT = enum.auto()  #: any, of arrays without gaps that are seen as flat
+    WHOLE = enum.auto()  #: any, of arrays that are taken as they are
 
 
 class Step(NamedTuple):
@@ -85,18 +95,34 @@ def is_flat(steps: Sequence[Step], operands: Sequence[Any], results: Sequence[Ar
     return len(shapes) == 1 and all(result._form.packed for result in results)
 
 
+def is_whole(steps: Sequence[Step], operands: Sequence[Any], results: Sequence[Array]) -> bool:
+    """Whether it is one launch over the shape of whole operands and results, all of which have that, as they are."""
+    if len(steps) != 1:
+        return False
+    _, shape, args, origins = steps[0]
+    known = (*operands, *results)
+    for arg, origin in zip(args, origins, strict=True):
+        if origin < 0:
+            return False
+        if isinstance(arg, Array):
+            whole = known[origin]
+            if arg._address != whole._address or arg._form is not whole._form or arg._form.shape != shape:
+                return False
+    return all(result._form.packed and result._form.shape == shape for result in results)
+
+
 def make_repeated(
     specializations: Sequence[Specialization],
     steps: Sequence[Step],
     operands: Sequence[Any],
     results: Sequence[Array],
     returned: int | tuple[int, ...],
-    any_length: bool = False,
+    lengths: Lengths = Lengths.FIXED,
     apart: Sequence[str] = (),
 ) -> Repeated:
     """The launches of variants, one for each step, as a function of operands like these.
 
-    ``any_length``: or of any other shape, the same for all without gaps, and of two elements or more; for what ``is_flat``.
+    ``lengths``: or of any other shape that all have; for what ``is_flat``, or ``is_whole``.
     ``apart``: of operands, conditions under which it is no such call.
 
     ``results`` are arrays that the call has made; they are counted behind the operands. ``returned`` says which of all these
@@ -108,7 +134,7 @@ def make_repeated(
         constants.append(value)
         return f"c{len(constants) - 1}"
 
-    count = len(operands)
+    count, any_length = len(operands), lengths is not Lengths.FIXED
     scratch = _scratch_of(steps)
     room = sum(map(_aligned, scratch.values()))
     behind = bool(results) and room <= _BEHIND
@@ -118,7 +144,7 @@ def make_repeated(
         end += _aligned(nbytes)
     launches = []
     for specialization, step in zip(specializations, steps, strict=True):
-        block, uses = _block(specialization, step, (*operands, *results), places, constant, any_length)
+        block, uses = _block(specialization, step, (*operands, *results), places, constant, lengths)
         entry = constant(specialization.loading.entry)
         size = _LENGTH if any_length else constant(math.prod(step.shape))
         launches.append((entry, size, block, uses))
@@ -146,15 +172,17 @@ def _block(
     operands: Sequence[Any],
     scratch: dict[Buffer, int],
     constant: Callable[[Any], str],
-    any_length: bool,
+    lengths: Lengths,
 ) -> tuple[str, tuple[tuple[str, str], ...]]:
     """What makes the block of a launch's arguments, and the buffers that it uses; ``scratch``: how far each of it moves.
 
     All but addresses and numbers follow from the forms, and is packed as the bytes that it is.
     """
     numbers: list[_BlockPart] = [struct.pack(f"<{len(step.shape)}q", *step.shape)]
-    if any_length:
+    if lengths is Lengths.FLAT:
         numbers = [("q", _LENGTH)]
+    elif lengths is Lengths.WHOLE:
+        numbers = [("q" * len(step.shape), "*_form.shape")]
     arrays: list[_BlockPart] = []
     uses = []
     signature = specialization.signature
@@ -169,11 +197,15 @@ def _block(
             elif origin == CONSTANT:
                 uses.append((constant(arg._buffer), kind))
                 arrays.append(packed)
+            elif lengths is Lengths.WHOLE:
+                uses.append((f"x{origin}._buffer", kind))
+                arrays.append((f"{len(packed)}s", f"x{origin}._packed or x{origin}._pack()"))
             else:
                 uses.append((f"x{origin}._buffer", kind))
                 distance = arg._address - operands[origin]._address
                 moved = f" + {constant(distance)}" if distance else ""
-                arrays += [("q", f"x{origin}._address{moved}"), ("q", _LENGTH) if any_length else packed[_ADDRESS_BYTES:]]
+                tail: _BlockPart = ("q", _LENGTH) if lengths is Lengths.FLAT else packed[_ADDRESS_BYTES:]
+                arrays += [("q", f"x{origin}._address{moved}"), tail]
         elif origin == CONSTANT:
             numbers.append(struct.pack(f"<{FORMATS[descriptor]}", *((arg.real, arg.imag) if kind == COMPLEX else (arg,))))
         else:
