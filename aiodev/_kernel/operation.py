@@ -523,6 +523,8 @@ def _is_number(value: Any) -> bool:
 
 def _kind_of(operand: Any) -> Any:
     """What types follow from: a dtype, a Python number's class, or None."""
+    if operand.__class__ is Array:
+        return operand._form.dtype
     value = operand.value if isinstance(operand, Number) else operand
     return None if value is None else kind_of_operand(value)
 

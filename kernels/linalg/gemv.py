@@ -173,6 +173,12 @@ def multiply(call: aiodev.Call, matrix: aiodev.Array, vector: aiodev.Array, out:
     return True
 
 
+def is_large(matrix: aiodev.Array) -> bool:
+    """Whether a matrix of a stack, or its transpose, may be worth it, as far as the number of its elements goes."""
+    _, rows, columns = matrix.shape
+    return rows * columns >= GEMV_LEAST
+
+
 def _is_worth_it(matrix: aiodev.Array, out: aiodev.Array) -> bool:
     source = matrix if has_no_gaps(matrix) else matrix.transpose(0, 2, 1)
     _, rows, columns = source.shape

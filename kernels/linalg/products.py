@@ -236,9 +236,9 @@ def multiply_matrices(
             kernel, over = multiply_tiles, (batch, -(-rows // _TILE), -(-columns // _TILE))
         call.launch(kernel, over, step_a, step_b, a, b, out)
         return
-    if columns == 1 and gemv.multiply(call, a, b[:, :, 0], out[:, :, 0]):
+    if columns == 1 and gemv.is_large(a) and gemv.multiply(call, a, b[:, :, 0], out[:, :, 0]):
         return
-    if rows == 1 and gemv.multiply(call, b.transpose(0, 2, 1), a[:, 0], out[:, 0]):
+    if rows == 1 and gemv.is_large(b) and gemv.multiply(call, b.transpose(0, 2, 1), a[:, 0], out[:, 0]):
         return
     height, width = panel_of(rows, columns, inner)
     across = -(-columns // width)

@@ -40,6 +40,9 @@ def batches_of(a: aiodev.Array, b: aiodev.Array, out: aiodev.Array) -> Iterator[
         stacked = math.prod(a.shape[:-1])
         yield a.reshape(1, stacked, a.shape[-1]), b[None], out.reshape(1, stacked, out.shape[-1])
         return
+    if a.ndim == b.ndim == out.ndim == 3 and a.shape[0] in (1, *batch) and b.shape[0] in (1, *batch):
+        yield a, b, out
+        return
     left, right = (x[(None,) * (out.ndim - x.ndim)] for x in (a, b))
     if all(math.prod(x.shape[:-2]) == 1 or x.shape[:-2] == batch for x in (left, right)):
         yield tuple(x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:]) for x in (left, right, out))

@@ -248,7 +248,10 @@ class Call:
 
         ``x.reshape`` is the same, but where it copies the call is not remembered.
         """
-        seen = x._seen_as(shape if isinstance(shape, tuple) else (shape,))
+        lengths = shape if isinstance(shape, tuple) else (shape,)
+        if x._form.shape == lengths:
+            return x
+        seen = x._seen_as(lengths)
         return self.packed(x).reshape(shape) if seen is None else seen
 
     # Submission
