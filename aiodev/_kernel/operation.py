@@ -16,8 +16,8 @@ has made of an earlier call; or the body, where the key is not known.
 2.  The key tells apart all that may decide what is submitted: of an array its form, of a number its class, of an option its
     class and value. What a body sees of its operands beyond that are a :class:`~aiodev._kernel.dispatch.call.Number` and
     addresses.
-    Of an elementwise operation, a second key leaves out the shape where all arrays have the same, of two elements or more, and
-    either no gaps or dimensions that no loop makes one of.
+    Of an elementwise operation, a second key leaves out the shape where all arrays have the same, of two elements or more: it
+    has the axes that a loop over them has, or none where there are no gaps.
 3.  Which operand an argument of a launch is follows from its buffer. Operands that share a buffer get aliases of it first, so
     that ``f(x, x.T)`` is not taken for ``f(x, y)``.
 4.  A call is remembered when it comes for the second time, and only if everything that the stream was given meanwhile
@@ -58,7 +58,7 @@ from aiodev._core.errors import LaunchError
 from aiodev._core.hooks import Hook
 from aiodev._core.streams.current import current_stream
 from aiodev._kernel.dispatch.call import Call, Number
-from aiodev._kernel.dispatch.repeated import Lengths, Step, is_flat, is_whole, make_repeated
+from aiodev._kernel.dispatch.repeated import FIXED, FLAT, Loop, Step, is_flat, is_looped, make_repeated
 
 __all__ = ["Operation", "differentiate", "operation"]
 
@@ -311,11 +311,17 @@ class Operation:
     def _call_slowly(self, key: Hashable, *given: Any) -> Any:
         """Run the body, or what serves arrays of any length; or leave it to variables, or to what stands for arrays."""
         alike = self._key_of_any_length(key, given) if self._elementwise else None
-        launch = self._of_any_length.get(alike)
+        launch = None if alike is None else self._of_any_length.get(alike)
         if launch is not None:
-            result = launch(*[given[place] for place in self._operands])
+            assert alike is not None
+            is_flat_one = alike[1] == FLAT
+            # By a loop it has more to find out than one that is of this shape alone, which is made if that recurs.
+            result = launch(*[given[place] for place in self._operands]) if is_flat_one or key not in self._met else None
             if result is not None:
-                enter(self.known, key, launch, self._most)
+                if is_flat_one:
+                    enter(self.known, key, launch, self._most)
+                else:
+                    enter(self._met, key, None, self._most)
                 return result
         for place in self._operands:
             value = given[place]
@@ -408,9 +414,8 @@ class Operation:
     def _key_of_any_length(self, key: Any, given: Sequence[Any]) -> tuple[Any, ...] | None:
         """What tells calls apart where all arrays are of one shape, whatever it is; None where that is not so.
 
-        They have no gaps, so that they may be seen as flat, and as many dimensions as they like; or they have a few dimensions,
-        no two of which a loop over all of them makes one of, so that they may be taken as they are. Arrays of one element, or
-        of none, are not meant: they may be launched in another way.
+        They have no gaps, so that they may be seen as flat, and as many dimensions as they like; or a loop over them is over
+        certain of their axes. Arrays of one element, or of none, are not meant: they may be launched in another way.
         """
         if key is None:
             return None
@@ -430,14 +435,14 @@ class Operation:
             kinds.append(form)
         if not forms:
             return None
+        loop: Loop = FLAT
         if are_packed:
             kinds = [one if one.__class__ is not Form else (one.device, one.dtype, one.writable) for one in kinds]
-        elif _is_loop(forms):
-            kinds = [one if one.__class__ is not Form else one.key for one in kinds]
         else:
-            return None
-        # Of the key, the options; what one is of cannot be a key itself, which has other elements.
-        return Lengths.FLAT if are_packed else Lengths.WHOLE, *key[: len(key) - len(self._operands)], *kinds
+            loop = _loop_over(forms)
+            kinds = [one if one.__class__ is not Form else one.key for one in kinds]
+        # Of the key, the options; what one is of cannot be a key itself, which has more elements, or others.
+        return Operation, loop, *key[: len(key) - len(self._operands)], *kinds
 
     def _pass(self, call: Call, *args: Any) -> Any:
         """Call the body with arguments in the order of its parameters."""
@@ -481,15 +486,18 @@ class Operation:
             return
         specializations = [step.kernel._specializations.of(step.args, device) for step in steps]
         if all(specialization.loading.ready for specialization in specializations):
-            lengths = Lengths.FIXED if alike is None else alike[0]
-            serves = {Lengths.FLAT: is_flat, Lengths.WHOLE: is_whole}.get(lengths)
-            if serves is None or not serves(steps, operands, results):
-                lengths = Lengths.FIXED
             apart = self._conditions(operands)
-            launch = make_repeated(specializations, steps, operands, results, returned, lengths, apart)
-            if lengths is not Lengths.FIXED:
-                enter(self._of_any_length, alike, launch, self._most)
-                self._met.pop(alike, None)
+            if alike is not None and alike not in self._of_any_length:
+                loop = alike[1]
+                if is_looped(loop, steps, operands, results) if loop else is_flat(steps, operands, results):
+                    launch = make_repeated(specializations, steps, operands, results, returned, loop, apart)
+                    enter(self._of_any_length, alike, launch, self._most)
+                    self._met.pop(alike, None)
+                    if loop == FLAT:
+                        enter(self.known, key, launch, self._most)
+                        self._met.pop(key, None)
+                        return
+            launch = make_repeated(specializations, steps, operands, results, returned, FIXED, apart)
             enter(self.known, key, launch, self._most)
             self._met.pop(key, None)
 
@@ -501,19 +509,22 @@ def _has_variables(value: Any) -> bool:
     return isinstance(value, Array) and not isinstance(value, FreedArray)
 
 
-def _is_loop(forms: Sequence[Form]) -> bool:
-    """Whether a loop over arrays of one shape has all of their dimensions: no length is 1, and none runs on in every array."""
-    shape = forms[0].shape
-    if len(shape) > 3 or 1 in shape:
-        return False
-    for axis in range(len(shape) - 1):
-        length = shape[axis + 1]
-        for form in forms:
-            if form.strides[axis] != form.strides[axis + 1] * length:
-                break
-        else:
-            return False
-    return True
+def _loop_over(forms: Sequence[Form]) -> Loop:
+    """The axes of a loop over arrays of one shape: without those of length 1, and as one where every array runs on."""
+    loop: list[tuple[int, ...]] = []
+    for axis, length in enumerate(forms[0].shape):
+        if length == 1:
+            continue
+        if loop:
+            last = loop[-1][-1]
+            for form in forms:
+                if form.strides[last] != form.strides[axis] * length:
+                    break
+            else:
+                loop[-1] += (axis,)
+                continue
+        loop.append((axis,))
+    return tuple(loop)
 
 
 def _is_number(value: Any) -> bool:
@@ -590,10 +601,10 @@ def operation(
         name: for messages; the function's by default.
         elementwise: that one kernel is launched with an index for each element, where all arrays are of one shape without gaps
             and have two elements or more: over views of one dimension, with nothing but operands as arguments, and the same
-            kernel for all such shapes. What was found out for one length then serves every other. Where arrays have gaps and
-            it launches over their shape, with the operands as they are, the same goes for all shapes of as many dimensions, up
-            to three, in which no length is 1 and no two dimensions can be seen as one in all arrays. And that each element of
-            the result follows from those in the same place, so that every operand may be the array that is written.
+            kernel for all such shapes. What was found out for one length then serves every other. Where arrays of one shape
+            have gaps, and it launches over views of all of them without dimensions of length 1, and with those as one along
+            which every array runs on, the same goes for all shapes of which such views have as many dimensions. And that each
+            element of the result follows from those in the same place, so that every operand may be the array that is written.
         most: calls that are remembered; when there are more, all are forgotten.
 
     All other parameters are options, such as an axis. Calls are told apart by their values and classes, so the body may decide

@@ -10,9 +10,9 @@ the use of the buffers. Its arguments are the operands of the next call.
     by identity. So what was submitted for operands of some forms and, of those that are numbers, some classes, is what the
     operation would submit for others like them: entry, size, constants and views.
 2.  Only addresses and the values of numbers are the operands' own, so only they are put into the block anew. Where lengths
-    are not fixed either, all operands and results have one shape, which the first operand's form says, and are seen as flat, so
-    that every word but addresses and numbers is the number of elements (``FLAT``); or they are taken as they are, and what a
-    kernel is told of them is what their forms say (``WHOLE``).
+    are not fixed either, all operands and results have one shape, which the first operand's form says. Either they have no gaps
+    and are seen as flat, so that every word but addresses and numbers is the number of elements; or they are launched over as
+    a loop over the same axes is, and every such word follows from the shape and from the strides along these.
 3.  There may be two forms of the same content, since tables are bounded and emptied when they are full. The second is
     recorded again, and is never wrong.
 4.  A function that is remembered is ready to run, and belongs to this process: a forked child starts with nothing.
@@ -23,7 +23,6 @@ the use of the buffers. Its arguments are the operands of the next call.
 
 from __future__ import annotations
 
-import enum
 import functools
 import math
 import struct
@@ -42,7 +41,7 @@ from aiodev._kernel.kernel import Kernel
 from aiodev._memory import allocators
 from aiodev._memory.buffer import Buffer
 
-__all__ = ["CONSTANT", "SCRATCH", "Lengths", "Step", "is_flat", "is_whole", "make_repeated"]
+__all__ = ["CONSTANT", "FIXED", "FLAT", "SCRATCH", "Loop", "Step", "is_flat", "is_looped", "make_repeated"]
 
 #: Of an argument that is no operand: it is the same in every call; it is scratch memory.
 CONSTANT, SCRATCH = -2, -1
@@ -53,18 +52,14 @@ _LENGTH = "_length"
 _ALIGNMENT, _BEHIND = 64, 1 << 12
 #: Of an argument block: bytes, or how a number is packed, and the expression of its value.
 _BlockPart = bytes | tuple[str, str]
+#: Of a call that is repeated for any lengths: for each dimension of the launch the axes of the operands that it runs along.
+Loop = tuple[tuple[int, ...], ...]
+#: Those of a call that is not, and of one whose operands are seen as flat, whatever axes they have.
+FIXED, FLAT = None, ()
 #: Takes the operands, and gives what the operation returns; None where a number does not fit its type. Behind the operands it
 #: may be given a stream, other than the current one; it gives None where that is of another device. And a site, that of the
 #: program's line, where that is known.
 Repeated = Callable[..., Any]
-
-
-class Lengths(enum.Enum):
-    """For which lengths of its operands a call is repeated."""
-
-    FIXED = enum.auto()
-    FLAT = enum.auto()  #: any, of arrays without gaps that are seen as flat
-    WHOLE = enum.auto()  #: any, of arrays that are taken as they are
 
 
 class Step(NamedTuple):
@@ -95,8 +90,8 @@ def is_flat(steps: Sequence[Step], operands: Sequence[Any], results: Sequence[Ar
     return len(shapes) == 1 and all(result._form.packed for result in results)
 
 
-def is_whole(steps: Sequence[Step], operands: Sequence[Any], results: Sequence[Array]) -> bool:
-    """Whether it is one launch over the shape of whole operands and results, all of which have that, as they are."""
+def is_looped(loop: Loop, steps: Sequence[Step], operands: Sequence[Any], results: Sequence[Array]) -> bool:
+    """Whether it is one launch over whole operands and results, all of which have one shape, by such a loop."""
     if len(steps) != 1:
         return False
     _, shape, args, origins = steps[0]
@@ -105,10 +100,15 @@ def is_whole(steps: Sequence[Step], operands: Sequence[Any], results: Sequence[A
         if origin < 0:
             return False
         if isinstance(arg, Array):
-            whole = known[origin]
-            if arg._address != whole._address or arg._form is not whole._form or arg._form.shape != shape:
+            seen, whole = arg._form, known[origin]._form
+            if arg._address != known[origin]._address or seen.shape != shape or seen.packed != whole.packed:
                 return False
-    return all(result._form.packed and result._form.shape == shape for result in results)
+            if shape != tuple([math.prod([whole.shape[axis] for axis in axes]) for axes in loop]):
+                return False
+            if seen.strides != tuple([whole.strides[axes[-1]] for axes in loop]):
+                return False
+    shapes = {array._form.shape for array in known if isinstance(array, Array)}
+    return len(shapes) == 1 and all(result._form.packed for result in results)
 
 
 def make_repeated(
@@ -117,12 +117,12 @@ def make_repeated(
     operands: Sequence[Any],
     results: Sequence[Array],
     returned: int | tuple[int, ...],
-    lengths: Lengths = Lengths.FIXED,
+    loop: Loop | None = FIXED,
     apart: Sequence[str] = (),
 ) -> Repeated:
     """The launches of variants, one for each step, as a function of operands like these.
 
-    ``lengths``: or of any other shape that all have; for what ``is_flat``, or ``is_whole``.
+    ``loop``: or of any other shape that all have, of two elements or more; for what ``is_flat``, or ``is_looped``.
     ``apart``: of operands, conditions under which it is no such call.
 
     ``results`` are arrays that the call has made; they are counted behind the operands. ``returned`` says which of all these
@@ -134,7 +134,7 @@ def make_repeated(
         constants.append(value)
         return f"c{len(constants) - 1}"
 
-    count, any_length = len(operands), lengths is not Lengths.FIXED
+    count, any_length = len(operands), loop is not FIXED
     scratch = _scratch_of(steps)
     room = sum(map(_aligned, scratch.values()))
     behind = bool(results) and room <= _BEHIND
@@ -144,7 +144,7 @@ def make_repeated(
         end += _aligned(nbytes)
     launches = []
     for specialization, step in zip(specializations, steps, strict=True):
-        block, uses = _block(specialization, step, (*operands, *results), places, constant, lengths)
+        block, uses = _block(specialization, step, (*operands, *results), places, constant, loop)
         entry = constant(specialization.loading.entry)
         size = _LENGTH if any_length else constant(math.prod(step.shape))
         launches.append((entry, size, block, uses))
@@ -172,17 +172,17 @@ def _block(
     operands: Sequence[Any],
     scratch: dict[Buffer, int],
     constant: Callable[[Any], str],
-    lengths: Lengths,
+    loop: Loop | None,
 ) -> tuple[str, tuple[tuple[str, str], ...]]:
     """What makes the block of a launch's arguments, and the buffers that it uses; ``scratch``: how far each of it moves.
 
     All but addresses and numbers follow from the forms, and is packed as the bytes that it is.
     """
     numbers: list[_BlockPart] = [struct.pack(f"<{len(step.shape)}q", *step.shape)]
-    if lengths is Lengths.FLAT:
-        numbers = [("q", _LENGTH)]
-    elif lengths is Lengths.WHOLE:
-        numbers = [("q" * len(step.shape), "*_form.shape")]
+    lengths: _BlockPart = b""
+    if loop is not FIXED:
+        lengths = "q" * max(1, len(loop)), ", ".join(map(_length_of, loop)) or _LENGTH
+        numbers = [lengths]
     arrays: list[_BlockPart] = []
     uses = []
     signature = specialization.signature
@@ -197,15 +197,14 @@ def _block(
             elif origin == CONSTANT:
                 uses.append((constant(arg._buffer), kind))
                 arrays.append(packed)
-            elif lengths is Lengths.WHOLE:
-                uses.append((f"x{origin}._buffer", kind))
-                arrays.append((f"{len(packed)}s", f"x{origin}._packed or x{origin}._pack()"))
             else:
                 uses.append((f"x{origin}._buffer", kind))
                 distance = arg._address - operands[origin]._address
                 moved = f" + {constant(distance)}" if distance else ""
-                tail: _BlockPart = ("q", _LENGTH) if lengths is Lengths.FLAT else packed[_ADDRESS_BYTES:]
-                arrays += [("q", f"x{origin}._address{moved}"), tail]
+                arrays += [("q", f"x{origin}._address{moved}"), lengths or packed[_ADDRESS_BYTES:]]
+                if loop and not arg._form.packed:
+                    strides = ", ".join([f"x{origin}._form.strides[{axes[-1]}]" for axes in loop])
+                    arrays.append(("q" * len(loop), strides))
         elif origin == CONSTANT:
             numbers.append(struct.pack(f"<{FORMATS[descriptor]}", *((arg.real, arg.imag) if kind == COMPLEX else (arg,))))
         else:
@@ -285,6 +284,11 @@ def _make_maker(
     }  # fmt: skip
     make: Callable[..., Repeated] = define(f"<aiodev repeated call, {count} operands>", lines, names)["make"]
     return make
+
+
+def _length_of(axes: tuple[int, ...]) -> str:
+    """The expression of how many indices run along these axes."""
+    return " * ".join([f"_form.shape[{axis}]" for axis in axes])
 
 
 def _aligned(nbytes: int) -> int:
