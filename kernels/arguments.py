@@ -25,7 +25,6 @@ __all__ = [
     "has_no_gaps",
     "known",
     "move_last",
-    "packed",
     "packed_out",
     "real_number",
     "repeated",
@@ -234,13 +233,13 @@ def move_last(function: str, x: aiodev.Array, axis: Any) -> aiodev.Array:
 def packed_out(call: aiodev.Call, shape: tuple[int, ...], dtype: DType) -> tuple[aiodev.Array, aiodev.Array]:
     """The result of a call, and what its kernels write: that, or if it has gaps an array without, for :func:`delivered`."""
     result = call.out(shape, dtype)
-    return result, result if has_no_gaps(result) else aiodev.empty(shape, dtype, result.device)
+    return result, result if has_no_gaps(result) else call.scratch(shape, dtype)
 
 
-def delivered(result: aiodev.Array, target: aiodev.Array) -> aiodev.Array:
+def delivered(call: aiodev.Call, result: aiodev.Array, target: aiodev.Array) -> aiodev.Array:
     """The result, to which what was written instead is copied."""
     if target is not result:
-        result.copy_from(target)
+        call.copy(result, target)
     return result
 
 
@@ -268,15 +267,6 @@ def _are_packed(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int)
                 return False
             itemsize *= length
     return True
-
-
-def packed(x: aiodev.Array) -> aiodev.Array:
-    """The array, or a copy of it without gaps."""
-    if has_no_gaps(x):
-        return x
-    copied = aiodev.empty_like(x)
-    copied.copy_from(x)
-    return copied
 
 
 def repeated(x: aiodev.Array, shape: tuple[int, ...]) -> aiodev.Array:

@@ -236,10 +236,10 @@ def _keep(call: aiodev.Call, kernel: aiodev.Kernel, x: aiodev.Array, k: int) -> 
     result = call.out(x.shape, x.dtype)
     if x.size:
         matrices = x.size // (rows * columns), rows, columns
-        target = result if result.ndim <= 3 or has_no_gaps(result) else aiodev.empty(x.shape, x.dtype, x.device)
-        seen = [array[None] if array.ndim == 2 else array.reshape(matrices) for array in (x, target)]
+        target = result if result.ndim <= 3 or has_no_gaps(result) else call.scratch(x.shape, x.dtype)
+        seen = [array[None] if array.ndim == 2 else call.reshape(array, matrices) for array in (x, target)]
         call.launch(kernel, matrices, diagonal, x.dtype.type(0), *seen)
-        delivered(result, target)
+        delivered(call, result, target)
     return result
 
 

@@ -338,17 +338,20 @@ class Array(Operators, Methods, Protocols):
     def _reshape(self, shape: tuple[Any, ...]) -> Array:
         """Reshape to what was not seen before."""
         wanted = layout.resolve_shape(shape, self.size)
+        view = self._seen_as(wanted)
+        if view is None:
+            return self._copied(self.device)._reshape((wanted,))
+        given = shape[0] if len(shape) == 1 and shape[0].__class__ is tuple else shape
+        self._form.keep_shape(given if are_integers(given) else wanted, view._form)
+        return view
+
+    def _seen_as(self, shape: Shape) -> Array | None:
+        """A view of another shape of as many elements; None where strides cannot express it."""
         self._form = form = self._form.again()
         if form.packed:
-            other = form.packed_to(wanted)
-        else:
-            strides = layout.reshape_strides(Layout(form.shape, form.strides), wanted, form.itemsize)
-            if strides is None:
-                return self._copied(self.device)._reshape((wanted,))
-            other = form.other(wanted, strides)
-        given = shape[0] if len(shape) == 1 and shape[0].__class__ is tuple else shape
-        form.keep_shape(given if are_integers(given) else wanted, other)
-        return view_of(self, other)
+            return view_of(self, form.packed_to(shape))
+        strides = layout.reshape_strides(Layout(form.shape, form.strides), shape, form.itemsize)
+        return None if strides is None else view_of(self, form.other(shape, strides))
 
     def transpose(self, *axes: Any) -> Array:
         """The dimensions in another order, reversed by default; a view.

@@ -21,14 +21,14 @@ Page-locked memory goes straight to a device; how ordinary memory does, without 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeGuard
 
 import numpy as np
 
 from aiodev._array import layout
 from aiodev._array.array import Array, allocate, make_array
-from aiodev._array.dtypes import DType, word_dtype
+from aiodev._array.dtypes import DType
 from aiodev._array.form import Form
 from aiodev._array.layout import Layout
 from aiodev._array.protocols import host_view
@@ -43,7 +43,7 @@ from aiodev._core.streams.stream import Stream, copy_arrays as copying
 from aiodev._core.timeline.timeline import Timeline
 from aiodev._memory.buffer import Foreign, ForeignBuffer, record_torn
 
-__all__ = ["boxes_of", "copy_arrays", "known_copy", "strided_kernel"]
+__all__ = ["boxes", "copy_arrays", "known_copy", "strided_kernel"]
 
 HostArray = np.ndarray[Any, DType]
 Side = Array | HostArray
@@ -301,19 +301,8 @@ def _launch(stream: Stream, dst: Array, src: Array) -> Completion[None]:
     return strided_kernel.call(stream, dst, src)
 
 
-def boxes_of(dst: Array, src: Array) -> Iterator[tuple[Array, Array]]:
-    """Both sides as arrays of unsigned words over the fewest dimensions, three at a time; together they are all elements."""
-    inner, to, fro, places = _boxes(dst.shape, dst.strides, src.strides)
-    word = word_dtype(dst.dtype.itemsize)
-    for there, here in places:
-        yield (
-            make_array(dst._buffer, dst._address + there, inner, word, to, True),
-            make_array(src._buffer, src._address + here, inner, word, fro, True),
-        )
-
-
 @functools.lru_cache(4096)
-def _boxes(
+def boxes(
     shape: tuple[int, ...], to: tuple[int, ...], fro: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[tuple[int, int], ...]]:
     """The shape and strides of three dimensions, and where those begin on both sides, once for each index of the others.
@@ -321,14 +310,15 @@ def _boxes(
     The last dimension stays, which most often has no gaps, and of the others the longest do: so there are few launches.
     """
     shape, (to, fro) = layout.collapse(shape, to, fro)
+    places: tuple[tuple[int, int], ...] = ((0, 0),)
     if len(shape) > 3:
         order = [*sorted(range(len(shape) - 1), key=shape.__getitem__), len(shape) - 1]
         shape, to, fro = (tuple(own[axis] for axis in order) for own in (shape, to, fro))
+        places = tuple(
+            (sum(i * s for i, s in zip(index, to, strict=False)), sum(i * s for i, s in zip(index, fro, strict=False)))
+            for index in np.ndindex(*shape[:-3])
+        )
     fill = (0,) * (3 - len(shape))
-    places = tuple(
-        (sum(i * s for i, s in zip(index, to, strict=False)), sum(i * s for i, s in zip(index, fro, strict=False)))
-        for index in np.ndindex(*shape[:-3])
-    )
     return (1,) * len(fill) + shape[-3:], fill + to[-3:], fill + fro[-3:], places
 
 

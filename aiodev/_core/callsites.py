@@ -21,8 +21,8 @@ from types import CodeType, FrameType
 
 from aiodev._core import arguments
 
-__all__ = ["called", "describe_site", "enter_library", "enter_node", "forget_nodes", "here", "index_of", "is_library", "node_of",
-           "outside", "program_frame", "register_library", "show", "standing"]  # fmt: skip
+__all__ = ["called", "describe_site", "enter_library", "enter_node", "forget_nodes", "here", "index_of", "is_library",
+           "node_of", "outside", "program_frame", "register_library", "show", "standing"]  # fmt: skip
 
 #: File names of IPython's cells. Notebooks name a file that does not exist; IPython knows the cell.
 _CELL = re.compile(r"<ipython-input-(\d+)-\w+>\Z")

@@ -16,7 +16,8 @@ has made of an earlier call; or the body, where the key is not known.
 2.  The key tells apart all that may decide what is submitted: of an array its form, of a number its class, of an option its
     class and value. What a body sees of its operands beyond that are a :class:`~aiodev._kernel.dispatch.call.Number` and
     addresses.
-    Of an elementwise operation, a second key leaves out the shape where there is one, of two elements or more, and no gaps.
+    Of an elementwise operation, a second key leaves out the shape where all arrays have the same, of two elements or more: it
+    has the axes that a loop over them has, or none where there are no gaps.
 3.  Which operand an argument of a launch is follows from its buffer. Operands that share a buffer get aliases of it first, so
     that ``f(x, x.T)`` is not taken for ``f(x, y)``.
 4.  A call is remembered when it comes for the second time, and only if everything that the stream was given meanwhile
@@ -57,7 +58,7 @@ from aiodev._core.errors import LaunchError
 from aiodev._core.hooks import Hook
 from aiodev._core.streams.current import current_stream
 from aiodev._kernel.dispatch.call import Call, Number
-from aiodev._kernel.dispatch.repeated import Step, is_flat, make_repeated
+from aiodev._kernel.dispatch.repeated import FIXED, FLAT, Loop, Step, is_flat, is_looped, make_repeated
 from aiodev._kernel.tuning import MOST_STEPS
 
 __all__ = ["Operation", "differentiate", "operation"]
@@ -129,7 +130,7 @@ class Operation:
         #: What was called before: a function of the operands, by the options and the operands' forms.
         self.known: dict[Hashable, Callable[..., Any]] = {}
         self._met: dict[Hashable, None] = {}  # once
-        #: Where it is elementwise: what serves arrays of one shape without gaps, of any length.
+        #: Where it is elementwise: what serves arrays of one shape, of any lengths.
         self._of_any_length: dict[Hashable, Callable[..., Any]] = {}
         self._elementwise = elementwise
         _, *parameters = inspect.signature(body).parameters.values()
@@ -307,6 +308,19 @@ class Operation:
 
     def _call_slowly(self, key: Hashable, *given: Any) -> Any:
         """Run the body, or what serves arrays of any length; or leave it to variables, or to what stands for arrays."""
+        alike = self._key_of_any_length(key, given) if self._elementwise else None
+        launch = None if alike is None else self._of_any_length.get(alike)
+        if launch is not None:
+            assert alike is not None
+            is_flat_one = alike[1] == FLAT
+            # By a loop it has more to find out than one that is of this shape alone, which is made if that recurs.
+            result = launch(*[given[place] for place in self._operands]) if is_flat_one or key not in self._met else None
+            if result is not None:
+                if is_flat_one:
+                    enter(self.known, key, launch, self._most)
+                else:
+                    enter(self._met, key, None, self._most)
+                return result
         for place in self._operands:
             value = given[place]
             if value.__class__ is not Array:
@@ -317,13 +331,6 @@ class Operation:
         apart = self._take_apart(given)
         if apart is not None:
             return self._call_plainly(*apart)
-        flat = self._flat_key(key, given) if self._elementwise else None
-        launch = self._of_any_length.get(flat)
-        if launch is not None:
-            result = launch(*[given[place] for place in self._operands])
-            if result is not None:
-                enter(self.known, key, launch, self._most)
-                return result
         args, operands, device = list(given), [], None
         for place in self._operands:
             own, value = self._names[place], given[place]
@@ -345,7 +352,7 @@ class Operation:
             operands.append(value)
         if device is None and any(own in self.numbers for own in self.reads):
             raise TypeError(f"{self.name}: expected an array among the arguments, got numbers only")
-        record = key is not None and (key in self._met or flat in self._met) and key not in self.known
+        record = key is not None and (key in self._met or alike in self._met) and key not in self.known
         written = None if self.writes is None else given[self._operands[-1]]
         in_place = self.in_place is not None and written is given[self._names.index(self.in_place)]
         call = Call(self, operands, device or current_stream().device, written is not None, in_place, record)
@@ -358,11 +365,11 @@ class Operation:
             else:
                 args[place] = operands[begin]
                 begin += 1
-        result = call._run(self._pass, args, key, functools.partial(self._remember, flat))
+        result = call._run(self._pass, args, key, functools.partial(self._remember, alike))
         if key is not None and not record:  # what the body has refused is not kept
             enter(self._met, key, None, self._most)
-            if flat is not None:
-                enter(self._met, flat, None, self._most)
+            if alike is not None:
+                enter(self._met, alike, None, self._most)
         return result
 
     def _take_apart(self, given: Sequence[Any]) -> list[Any] | None:
@@ -402,30 +409,38 @@ class Operation:
                 found.append(f"x{k} is not x{last} and {condition}" if may_be else condition)
         return found
 
-    def _flat_key(self, key: Any, given: Sequence[Any]) -> Hashable:
-        """What tells calls apart where all arrays are of one shape and have no gaps, whatever it is; None where that is not so.
+    def _key_of_any_length(self, key: Any, given: Sequence[Any]) -> tuple[Any, ...] | None:
+        """What tells calls apart where all arrays are of one shape, whatever it is; None where that is not so.
 
-        Arrays of one element, or of none, are not meant: they may be launched in another way.
+        They have no gaps, so that they may be seen as flat, and as many dimensions as they like; or a loop over them is over
+        certain of their axes. Arrays of one element, or of none, are not meant: they may be launched in another way.
         """
         if key is None:
             return None
-        first: Form | None = None
+        forms: list[Form] = []
         kinds: list[Any] = []
+        are_packed = True
         for place in self._operands:
             value = given[place]
             if value.__class__ is not Array:
                 kinds.append(value.__class__)
                 continue
             form = value._form
-            if first is None:
-                first = form
-                if form.size < 2:
-                    return None
-            if not form.packed or (form is not first and form.shape != first.shape):
+            if form.size < 2 or (forms and form is not forms[0] and form.shape != forms[0].shape):
                 return None
-            kinds += form.device, form.dtype, form.writable
+            are_packed = are_packed and form.packed
+            forms.append(form)
+            kinds.append(form)
+        if not forms:
+            return None
+        loop: Loop = FLAT
+        if are_packed:
+            kinds = [one if one.__class__ is not Form else (one.device, one.dtype, one.writable) for one in kinds]
+        else:
+            loop = _loop_over(forms)
+            kinds = [one if one.__class__ is not Form else one.key for one in kinds]
         # Of the key, the options; what one is of cannot be a key itself, which has more elements, or others.
-        return None if first is None else (Operation, *key[: len(key) - len(self._operands)], *kinds)
+        return Operation, loop, *key[: len(key) - len(self._operands)], *kinds
 
     def _pass(self, call: Call, *args: Any) -> Any:
         """Call the body with arguments in the order of its parameters."""
@@ -457,7 +472,7 @@ class Operation:
 
     def _remember(
         self,
-        flat: Hashable,
+        alike: tuple[Any, ...] | None,
         key: Hashable,
         steps: Sequence[Step],
         operands: Sequence[Any],
@@ -469,12 +484,18 @@ class Operation:
             return
         specializations = [step.kernel._specializations.of(step.args, device) for step in steps]
         if all(specialization.loading.ready for specialization in specializations):
-            any_length = flat is not None and is_flat(steps, operands, results)
             apart = self._conditions(operands)
-            launch = make_repeated(specializations, steps, operands, results, returned, any_length, apart)
-            if any_length:
-                enter(self._of_any_length, flat, launch, self._most)
-                self._met.pop(flat, None)
+            if alike is not None and alike not in self._of_any_length:
+                loop = alike[1]
+                if is_looped(loop, steps, operands, results) if loop else is_flat(steps, operands, results):
+                    launch = make_repeated(specializations, steps, operands, results, returned, loop, apart)
+                    enter(self._of_any_length, alike, launch, self._most)
+                    self._met.pop(alike, None)
+                    if loop == FLAT:
+                        enter(self.known, key, launch, self._most)
+                        self._met.pop(key, None)
+                        return
+            launch = make_repeated(specializations, steps, operands, results, returned, FIXED, apart)
             enter(self.known, key, launch, self._most)
             self._met.pop(key, None)
 
@@ -486,6 +507,24 @@ def _has_variables(value: Any) -> bool:
     return isinstance(value, Array) and not isinstance(value, FreedArray)
 
 
+def _loop_over(forms: Sequence[Form]) -> Loop:
+    """The axes of a loop over arrays of one shape: without those of length 1, and as one where every array runs on."""
+    loop: list[tuple[int, ...]] = []
+    for axis, length in enumerate(forms[0].shape):
+        if length == 1:
+            continue
+        if loop:
+            last = loop[-1][-1]
+            for form in forms:
+                if form.strides[last] != form.strides[axis] * length:
+                    break
+            else:
+                loop[-1] += (axis,)
+                continue
+        loop.append((axis,))
+    return tuple(loop)
+
+
 def _is_number(value: Any) -> bool:
     """Whether a value is a number of Python's, or of NumPy's that devices have, ``bfloat16`` included."""
     return isinstance(value, bool | int | float | complex) or isinstance(value, np.generic) and has_dtype(value.dtype)
@@ -493,6 +532,8 @@ def _is_number(value: Any) -> bool:
 
 def _kind_of(operand: Any) -> Any:
     """What types follow from: a dtype, a Python number's class, or None."""
+    if operand.__class__ is Array:
+        return operand._form.dtype
     value = operand.value if isinstance(operand, Number) else operand
     return None if value is None else kind_of_operand(value)
 
@@ -560,8 +601,10 @@ def operation(
         name: for messages; the function's by default.
         elementwise: that one kernel is launched with an index for each element, where all arrays are of one shape without gaps
             and have two elements or more: over views of one dimension, with nothing but operands as arguments, and the same
-            kernel for all such shapes. What was found out for one length then serves every other. And that each element of the
-            result follows from those in the same place, so that every operand may be the array that is written.
+            kernel for all such shapes. What was found out for one length then serves every other. Where arrays of one shape
+            have gaps, and it launches over views of all of them without dimensions of length 1, and with those as one along
+            which every array runs on, the same goes for all shapes of which such views have as many dimensions. And that each
+            element of the result follows from those in the same place, so that every operand may be the array that is written.
         most: calls that are remembered; when there are more, all are forgotten.
 
     All other parameters are options, such as an axis. Calls are told apart by their values and classes, so the body may decide

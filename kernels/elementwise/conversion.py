@@ -11,7 +11,7 @@ import numpy as np
 
 import aiodev
 from aiodev import dtypes
-from aiodev.kernels.arguments import array_of, dtype_of, has_no_gaps
+from aiodev.kernels.arguments import array_of, dtype_of
 from aiodev.kernels.elementwise.ufunc import DType, Elementwise, Operand
 from aiodev.kernels.warmup import COMMON_DTYPES, register_sample
 
@@ -169,15 +169,14 @@ def convert_elements(i: int, x: Any, out: Any) -> None:
 def convert(call: aiodev.Call, x: aiodev.Array, dtype: DType) -> aiodev.Array:
     """An operand in another dtype, converted as a part of the call.
 
-    An array without gaps is converted to scratch without gaps, so that the call can be remembered; any other by an operation of
-    its own. Scratch is filled by the launches: what copies it, as a reshaping may, must come before.
+    It is converted to scratch without gaps, so that the call can be remembered; to truth values by an operation of its own.
     """
     if x.dtype == dtype:
         return x
-    if not x.size or not has_no_gaps(x) or dtype.kind == "b":
+    if not x.size or dtype.kind == "b":
         return astype(x, dtype)
     made = call.scratch(x.shape, dtype)
-    call.launch(convert_elements, x.size, x.reshape(x.size), made.reshape(x.size))
+    call.launch(convert_elements, x.size, call.reshape(x, x.size), made.reshape(x.size))
     return made
 
 

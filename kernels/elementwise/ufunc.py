@@ -78,7 +78,8 @@ class Elementwise:
         self.types, self.near = types, near
         self._given = given
         self._kernels: dict[tuple[Any, ...], aiodev.Kernel] = {}
-        self._lines: dict[tuple[Any, ...], aiodev.Kernel] = {}
+        #: The same, by the kinds of the operands, which say less directly what a kernel is made of.
+        self._known: dict[tuple[Any, ...], aiodev.Kernel] = {}
 
         def body(call: aiodev.Call, *values: Any, out: aiodev.Array | None = None) -> aiodev.Array:
             return self._submit(call, values[: len(operands)])
@@ -121,9 +122,9 @@ class Elementwise:
         count = math.prod(shape)
         if alike and count > 1 and all(has_no_gaps(value) for value in (*values, out) if isinstance(value, aiodev.Array)):
             flat = [value.reshape(count) if isinstance(value, aiodev.Array) else value for value in (*args, out)]
-            call.launch(self._line(values, inputs, out), count, *flat)
+            call.launch(self._line(values, inputs), count, *flat)
         elif alike and len(shape) == 1 != count:
-            call.launch(self._line(values, inputs, out), shape, *args, out)
+            call.launch(self._line(values, inputs), shape, *args, out)
         else:
             kernel, over, rest, args = self._loop(values, inputs, args, out)
             call.launch(kernel, over, *args, *rest)
@@ -141,14 +142,9 @@ class Elementwise:
                         return values, self.types(*(value.dtype for value in values))
         return values, call.dtypes
 
-    def _line(self, values: Sequence[Any], inputs: Sequence[DType], out: aiodev.Array) -> aiodev.Kernel:
+    def _line(self, values: Sequence[Any], inputs: Sequence[DType]) -> aiodev.Kernel:
         """The kernel for arrays of one dimension and the same length, of which there may be as many as there are lengths."""
-        forms = *[(0,) if isinstance(value, aiodev.Array) else None for value in values], (0,)
-        key = forms, *inputs, *[kind_of(value) for value in values], out.dtype
-        kernel = self._lines.get(key)
-        if kernel is None:
-            kernel = self._lines[key] = self._kernel(1, forms, values, inputs)
-        return kernel
+        return self._kernel(1, (*[(0,) if isinstance(value, aiodev.Array) else None for value in values], (0,)), values, inputs)
 
     def _loop(
         self, values: Sequence[Any], inputs: Sequence[DType], args: list[Any], out: aiodev.Array
@@ -168,13 +164,18 @@ class Elementwise:
     def _kernel(
         self, ndim: int, forms: tuple[Form, ...], values: Sequence[Any], inputs: Sequence[DType]
     ) -> aiodev.Kernel:
-        expression, function = self.computes([kind_of(value) for value in values], inputs)
-        casts = tuple(_cast(value, dtype) for value, dtype in zip(values, inputs, strict=True))
-        key = ndim, forms, expression, casts
-        kernel = self._kernels.get(key)
+        kinds = [kind_of(value) for value in values]
+        found = ndim, forms, *inputs, *kinds
+        kernel = self._known.get(found)
         if kernel is None:
-            made = make_kernel(self.name, expression, self.operands, forms, casts, ndim, function)
-            kernel = self._kernels.setdefault(key, made)
+            expression, function = self.computes(kinds, inputs)
+            casts = tuple(_cast(value, dtype) for value, dtype in zip(values, inputs, strict=True))
+            key = ndim, forms, expression, casts
+            kernel = self._kernels.get(key)
+            if kernel is None:
+                made = make_kernel(self.name, expression, self.operands, forms, casts, ndim, function)
+                kernel = self._kernels.setdefault(key, made)
+            self._known[found] = kernel
         return kernel
 
 
@@ -253,6 +254,8 @@ def _signature(operands: Sequence[str], by_name: bool) -> inspect.Signature:
 
 def kind_of(value: Any) -> Any:
     """The dtype of an array or of one of NumPy's numbers, or the class of a Python number."""
+    if isinstance(value, aiodev.Array):
+        return value.dtype
     return dtypes.kind_of_operand(value.value if isinstance(value, aiodev.Number) else value)
 
 

@@ -14,7 +14,6 @@ from aiodev.kernels.arguments import (
     checked_axis,
     delivered,
     has_no_gaps,
-    packed,
     packed_out,
     whole_number,
     whole_numbers,
@@ -425,7 +424,7 @@ def _run(call: aiodev.Call, x: aiodev.Array, dtype: DType, passes: list[_Pass]) 
         result.copy_from(aiodev.zeros(result.shape, result.dtype, result.device))
         return result
     if not passes:
-        result.copy_from(convert(call, x, dtype))
+        call.copy(result, convert(call, x, dtype))
         return result
     current = convert(call, x, dtype)
     for number, step in enumerate(passes):
@@ -437,15 +436,15 @@ def _run(call: aiodev.Call, x: aiodev.Array, dtype: DType, passes: list[_Pass]) 
             into = current
         else:
             into = call.scratch(lengths, made)
-        library.transform(call, step.kind, *_rows(current, into, step.axis), step.factor)
+        library.transform(call, step.kind, *_rows(call, current, into, step.axis), step.factor)
         current = into
-    return delivered(result, target)
+    return delivered(call, result, target)
 
 
-def _rows(x: aiodev.Array, out: aiodev.Array, axis: int) -> tuple[aiodev.Array, aiodev.Array]:
+def _rows(call: aiodev.Call, x: aiodev.Array, out: aiodev.Array, axis: int) -> tuple[aiodev.Array, aiodev.Array]:
     """Both as three dimensions, of which the last is the axis; ``out`` has no gaps."""
     if x.ndim > 3:
-        x = packed(x)
+        x = call.packed(x)
     if has_no_gaps(x):
         outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
         if inner == 1:  # all are of one outer index, and so of one call

@@ -47,7 +47,7 @@ def scattered_along(
     at = checked_axis("scatter_along_axis", axis, values.ndim)
     out = call.new((*values.shape[:at], length, *values.shape[at + 1 :]), values.dtype)
     if out.size:
-        arrays = [middle(x, at) for x in (repeated(indices, values.shape), values, out)]
+        arrays = [middle(call, x, at) for x in (repeated(indices, values.shape), values, out)]
         call.launch(bodies.add_along, (arrays[2].shape[0], arrays[2].shape[2]), mode_of("take_along_axis", mode), *arrays)
     return out
 

@@ -9,8 +9,8 @@ import numpy as np
 
 import aiodev
 from aiodev import dtypes
-from aiodev.kernels.arguments import broadcast, delivered, packed, repeated, written
-from aiodev.kernels.elementwise.conversion import astype, convert
+from aiodev.kernels.arguments import broadcast, delivered, repeated, written
+from aiodev.kernels.elementwise.conversion import convert
 from aiodev.kernels.indexing import bodies
 from aiodev.kernels.indexing.take import check_length, mode_of, prepare
 from aiodev.kernels.tuning import PUT_BLOCKS, PUT_EACH, PUT_TIMES, PUT_WIDTH
@@ -43,16 +43,16 @@ def put(
         >>> aiodev.kernels.put(x, aiodev.asarray([3, 1], device="cpu"), 7).numpy_blocking()
         array([0, 7, 0, 7])
     """
-    prepare("put", x, indices, None, whole=False)
+    prepare(call, "put", x, indices, None, whole=False)
     written("put", x=x)
     given = _values(call, x, values, indices.shape)
     if not indices.size:
         return x
     check_length("put", x.size)
-    target, flat = packed(x), indices.reshape(indices.size)
-    arrays = target.reshape(x.size), flat, given.reshape(flat.size)
+    target, flat = call.packed(x), call.reshape(indices, indices.size)
+    arrays = target.reshape(x.size), flat, call.reshape(given, flat.size)
     call.launch(bodies.put_elements, flat.size, mode_of("put", mode), *arrays)
-    return delivered(x, target)
+    return delivered(call, x, target)
 
 
 @aiodev.operation(reads=["indices", "values"], numbers=["values"], writes="x")
@@ -90,7 +90,7 @@ def scatter_add(
         >>> aiodev.kernels.scatter_add(counts, aiodev.asarray([0, 3, 3], device="cpu"), 1).numpy_blocking()
         array([1, 0, 0, 2])
     """
-    _, at = prepare("scatter_add", x, indices, axis, whole=False)
+    _, at = prepare(call, "scatter_add", x, indices, axis, whole=False)
     written("scatter_add", x=x)
     if x.dtype.kind in "cb":
         raise TypeError(f"scatter_add: elements of {x.dtype} cannot be added to atomically")
@@ -103,10 +103,10 @@ def scatter_add(
     if not given.size:
         return x
     check_length("scatter_add", seen[1])
-    target, count = packed(x), indices.size
-    arrays = target.reshape(seen), indices.reshape(count), given.reshape(seen[0], count, seen[2])
+    target, count = call.packed(x), indices.size
+    arrays = target.reshape(seen), call.reshape(indices, count), call.reshape(given, (seen[0], count, seen[2]))
     _add(call, mode_of("scatter_add", mode), *arrays)
-    return delivered(x, target)
+    return delivered(call, x, target)
 
 
 def _add(call: aiodev.Call, mode: int, x: aiodev.Array, indices: aiodev.Array, values: aiodev.Array) -> None:
@@ -155,9 +155,7 @@ def _values(call: aiodev.Call, x: aiodev.Array, values: Operand, shape: tuple[in
             raise TypeError(f"{call.name}: values of {values.dtype} cannot be written to {x.dtype}")
         if broadcast(f"{call.name}: values", values.shape, shape) != shape:
             raise ValueError(f"{call.name}: values of the shape {values.shape} do not broadcast to {shape}")
-        if values.shape == shape:
-            return convert(call, values, x.dtype)
-        return repeated(values if values.dtype == x.dtype else astype(values, x.dtype), shape)
+        return repeated(convert(call, values, x.dtype), shape)
     number = call.number(values)
     if not dtypes.can_cast(np.min_scalar_type(number.value), x.dtype, "same_kind"):
         raise TypeError(f"{call.name}: {number.value!r} cannot be written to {x.dtype}")

@@ -20,7 +20,7 @@ import numpy as np
 
 import aiodev
 from aiodev import dtypes
-from aiodev.kernels.arguments import arrays_of, delivered, known, packed
+from aiodev.kernels.arguments import arrays_of, delivered, has_no_gaps, known
 from aiodev.kernels.elementwise.conversion import convert
 from aiodev.kernels.indexing import search_bodies as bodies
 from aiodev.kernels.indexing.search_bodies import BLOCK
@@ -70,9 +70,9 @@ def _put(
     call: aiodev.Call, x: aiodev.Array, mask: aiodev.Array, values: aiodev.Array, starts: aiodev.Array
 ) -> aiodev.Array:
     """Write to the rows of ``x`` where the flat mask is not 0, each the next of the values."""
-    target = packed(x)
-    call.launch(bodies.put_selected, starts.size - 1, mask, starts, values, target.reshape(mask.size, values.shape[1]))
-    return delivered(x, target)
+    target, given = call.packed(x), call.packed(values)
+    call.launch(bodies.put_selected, starts.size - 1, mask, starts, given, target.reshape(mask.size, values.shape[1]))
+    return delivered(call, x, target)
 
 
 @aiodev.operation(reads=["places"], name="nonzero")
@@ -130,7 +130,7 @@ def put_selected(x: aiodev.Array, mask: aiodev.Array, values: aiodev.Array) -> N
     inner = math.prod(values.shape[1:])
     if mask.size and inner:
         elements = flat(mask)
-        _put(x, elements, packed(values).reshape(count, inner), _count(elements))
+        _put(x, elements, values.reshape(count, inner), _count(elements))
 
 
 class Counted(Generic[T]):
@@ -233,7 +233,8 @@ def _part(selection: Selection, places: aiodev.Array, shape: tuple[int, ...], d:
 
 def flat(x: aiodev.Array) -> aiodev.Array:
     """The elements in C order."""
-    return packed(x).reshape(x.size)
+    seen = x if has_no_gaps(x) else x.__copy__()
+    return seen.reshape(x.size)
 
 
 @aiodev.operation(reads=["x1", "x2", "sorter"])
@@ -284,7 +285,7 @@ def searchsorted(
     if out.size:
         kernel = bodies.search_left if side == "left" else bodies.search_right
         count = -(-out.size // bodies.TOGETHER)
-        call.launch(kernel, count, x1.size.bit_length(), ordered, flat(values), out.reshape(out.size))
+        call.launch(kernel, count, x1.size.bit_length(), ordered, call.reshape(values, values.size), out.reshape(out.size))
     return out
 
 

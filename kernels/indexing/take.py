@@ -51,13 +51,13 @@ def take(
                [1, 2],
                [5, 6]])
     """
-    x, at = prepare("take", x, indices, axis)
+    x, at = prepare(call, "take", x, indices, axis)
     shape = (*x.shape[:at], *indices.shape, *x.shape[at + 1 :])
     result, target = packed_out(call, shape, x.dtype)
     if not result.size:
         return result
     check_length("take", x.shape[at])
-    flat, source, code = indices.reshape(indices.size), middle(x, at), mode_of("take", mode)
+    flat, source, code = call.reshape(indices, indices.size), middle(call, x, at), mode_of("take", mode)
     outer, _, inner = source.shape
     if inner == 1 and outer >= TAKEN_ROWS and not has_teams(x.device):
         group = max(min(TAKEN_ROWS, outer // TAKEN_GROUPS), TAKEN_EACH // flat.size)
@@ -73,7 +73,7 @@ def take(
         count = -(-outer * flat.size // group) * blocks
         arrays = source, flat, target.reshape(outer, flat.size, inner)
         call.launch(bodies.take_items, count, group, blocks, code, *arrays)
-    return delivered(result, target)
+    return delivered(call, result, target)
 
 
 def take_flat(call: aiodev.Call, x: aiodev.Array, indices: aiodev.Array) -> aiodev.Array:
@@ -83,7 +83,7 @@ def take_flat(call: aiodev.Call, x: aiodev.Array, indices: aiodev.Array) -> aiod
         ValueError: there are no elements to take.
         TypeError: the indices are no integers.
     """
-    prepare("take", x, indices, None)
+    prepare(call, "take", x, indices, None)
     taken = call.scratch(indices.shape, x.dtype)
     if indices.size:
         check_length("take", x.size)
@@ -117,7 +117,7 @@ def take_along_axis(
         array([[3],
                [6]])
     """
-    x, at = prepare("take_along_axis", x, indices, axis)
+    x, at = prepare(call, "take_along_axis", x, indices, axis)
     if x.ndim != indices.ndim:
         raise ValueError(f"take_along_axis: x has {x.ndim} dimensions, indices {indices.ndim}; expected as many")
     others = broadcast("take_along_axis", *((*a.shape[:at], 1, *a.shape[at + 1 :]) for a in (x, indices)))
@@ -126,29 +126,29 @@ def take_along_axis(
     if not result.size:
         return result
     check_length("take_along_axis", x.shape[at])
-    source = middle(repeated(x, (*shape[:at], x.shape[at], *shape[at + 1 :])), at)
-    where = middle(repeated(indices, shape), at)
-    seen, code = middle(target, at), mode_of("take_along_axis", mode)
+    source = middle(call, repeated(x, (*shape[:at], x.shape[at], *shape[at + 1 :])), at)
+    where = middle(call, repeated(indices, shape), at)
+    seen, code = middle(call, target, at), mode_of("take_along_axis", mode)
     if seen.shape[2] == 1:
         call.launch(
             bodies.take_along_last, seen.shape[:2], code, source[..., 0], where[..., 0], seen[..., 0]
         )
     else:
         call.launch(bodies.take_along_middle, seen.shape, code, source, where, seen)
-    return delivered(result, target)
+    return delivered(call, result, target)
 
 
 # Arguments
 
 
 def prepare(
-    name: str, x: aiodev.Array, indices: aiodev.Array, axis: int | None, whole: bool = True
+    call: aiodev.Call, name: str, x: aiodev.Array, indices: aiodev.Array, axis: int | None, whole: bool = True
 ) -> tuple[aiodev.Array, int]:
     """The array, flattened without an axis if ``whole``, and the axis from the first."""
     if indices.dtype.kind not in "iu":
         raise TypeError(f"{name}: expected integers as indices, got {indices.dtype}")
     if axis is None:
-        return (x.reshape(x.size) if whole else x), 0
+        return (call.reshape(x, x.size) if whole else x), 0
     return x, checked_axis(name, axis, x.ndim)
 
 
@@ -164,6 +164,6 @@ def check_length(name: str, length: int) -> None:
         raise ValueError(f"{name}: an axis of no elements has none to index")
 
 
-def middle(x: aiodev.Array, at: int) -> aiodev.Array:
+def middle(call: aiodev.Call, x: aiodev.Array, at: int) -> aiodev.Array:
     """The array as (outer, axis, inner); a copy where no view is that."""
-    return x.reshape(math.prod(x.shape[:at]), x.shape[at], math.prod(x.shape[at + 1 :]))
+    return call.reshape(x, (math.prod(x.shape[:at]), x.shape[at], math.prod(x.shape[at + 1 :])))

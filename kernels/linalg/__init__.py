@@ -155,14 +155,14 @@ def vector_norm(
         return result
     blocks, first, second = norms.shares_of(rows, length, x.device)
     power = dtypes.compute_dtype(dtype).type(ord)
-    flat, found = convert(call, x.transpose(*kept, *axes).reshape(rows, length), computed), target.reshape(rows)
+    flat, found = convert(call, call.reshape(x.transpose(*kept, *axes), (rows, length)), computed), target.reshape(rows)
     if blocks == 1 and not has_teams(x.device):
         call.launch(norms.norm_short, rows, mode, power, flat, found)
     else:
         parts = call.scratch((rows, blocks), np.float64)
         call.launch(norms.norm_blocks, first, blocks, mode, power, flat, parts)
         call.launch(norms.norm_rows, second, mode, power, parts, found)
-    return delivered(result, target)
+    return delivered(call, result, target)
 
 
 def matrix_norm(

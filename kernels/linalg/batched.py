@@ -80,7 +80,7 @@ def _is_lu_small(x: aiodev.Array) -> bool:
 def _copied(call: aiodev.Call, x: aiodev.Array) -> aiodev.Array:
     """The matrices in scratch memory, without gaps."""
     made = call.scratch(x.shape, x.dtype)
-    made.copy_from(x)
+    call.copy(made, x)
     return made
 
 

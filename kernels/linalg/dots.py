@@ -10,7 +10,7 @@ import numpy as np
 import aiodev
 from aiodev import dtypes
 from aiodev.kernels.arguments import broadcast, delivered, packed_out
-from aiodev.kernels.elementwise.conversion import astype
+from aiodev.kernels.elementwise.conversion import astype, convert
 from aiodev.kernels.reductions.accumulators import add
 from aiodev.kernels.thread_block import (
     TEAM_BITS,
@@ -155,13 +155,13 @@ def dot(call: aiodev.Call, x1: aiodev.Array, x2: aiodev.Array, *, conjugate: boo
         return result
     computed = np.dtype(np.int32) if dtype.kind == "b" else dtype  # truth values as counts that are not zero
     length, rows = x1.shape[-1], math.prod(shape)
-    left, right = (_rows(x, (*shape, length), computed) for x in (x1, x2))
+    left, right = (_rows(call, x, (*shape, length), computed) for x in (x1, x2))
     if computed != dtype:
         counts = aiodev.empty(shape, computed, result.device)
         _launch(call, left, right, counts.reshape(rows, 1), conjugate=False)
-        return delivered(result, astype(counts, dtype))
+        return delivered(call, result, astype(counts, dtype))
     _launch(call, left, right, target.reshape(rows, 1), conjugate=conjugate and dtype.kind == "c")
-    return delivered(result, target)
+    return delivered(call, result, target)
 
 
 def _launch(
@@ -182,8 +182,8 @@ def _launch(
         call.launch(sum_blocks, teams_for(rows, blocks) if teams else rows, sums, out)
 
 
-def _rows(x: aiodev.Array, shape: tuple[int, ...], dtype: Any) -> aiodev.Array:
+def _rows(call: aiodev.Call, x: aiodev.Array, shape: tuple[int, ...], dtype: Any) -> aiodev.Array:
     """The vectors one below the other, in one dtype."""
-    converted = x if x.dtype == dtype else astype(x, dtype)
+    converted = convert(call, x, dtype)
     seen = converted if converted.shape == shape else aiodev.broadcast_to(converted, shape)
-    return seen.reshape(-1, shape[-1]) if shape[-1] else seen.reshape(math.prod(shape[:-1]), 0)
+    return call.reshape(seen, (math.prod(shape[:-1]), shape[-1]))

@@ -78,7 +78,7 @@ def cholesky(
     result, target, found = result_for(call, x.shape, dtype)
     if result.size:
         library.cholesky(call, stacked(call, x, dtype), found, bool(upper))
-    return delivered(result, target)
+    return delivered(call, result, target)
 
 
 def eigh(x: aiodev.Array, /) -> EighResult:
@@ -133,7 +133,7 @@ def eigvalsh(call: aiodev.Call, x: aiodev.Array, /, *, out: aiodev.Array | None 
     result, target, found = result_for(call, x.shape[:-1], real_of(dtype), 1)
     if result.size:
         library.eigenvalues(call, stacked(call, x, dtype), found, None)
-    return delivered(result, target)
+    return delivered(call, result, target)
 
 
 def qr(x: aiodev.Array, /, *, mode: str = "reduced") -> QRResult:
@@ -236,4 +236,4 @@ def svdvals(call: aiodev.Call, x: aiodev.Array, /, *, out: aiodev.Array | None =
     result, target, found = result_for(call, shape, real_of(dtype), 1)
     if result.size:
         library.singular_values(call, stacked(call, x, dtype), found)
-    return delivered(result, target)
+    return delivered(call, result, target)

@@ -166,11 +166,17 @@ def multiply(call: aiodev.Call, matrix: aiodev.Array, vector: aiodev.Array, out:
     """
     if not _is_worth_it(matrix, out):
         return False
-    target = out if has_no_gaps(out) else aiodev.empty(out.shape, out.dtype, out.device)
+    target = out if has_no_gaps(out) else call.scratch(out.shape, out.dtype)
     _launch(call, matrix, call.packed(vector), target)
     if target is not out:
-        out.copy_from(target)
+        call.copy(out, target)
     return True
+
+
+def is_large(matrix: aiodev.Array) -> bool:
+    """Whether a matrix of a stack, or its transpose, may be worth it, as far as the number of its elements goes."""
+    _, rows, columns = matrix.shape
+    return rows * columns >= GEMV_LEAST
 
 
 def _is_worth_it(matrix: aiodev.Array, out: aiodev.Array) -> bool:

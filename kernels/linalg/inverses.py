@@ -54,7 +54,7 @@ def inv(call: aiodev.Call, x: aiodev.Array, /, *, out: aiodev.Array | None = Non
     result, target, found = result_for(call, x.shape, dtype)
     if result.size:
         library.invert(call, stacked(call, x, dtype), found)
-    return delivered(result, target)
+    return delivered(call, result, target)
 
 
 @aiodev.operation(reads=["x1", "x2"], writes="out")
@@ -90,7 +90,7 @@ def solve(
         a, b = repeated(x1, (*batch, rows, rows)), repeated(shown, shape)
         found = found.reshape(batch_of(a), rows, columns)
         library.solve(call, stacked(call, a, dtype), stacked(call, b, dtype), found)
-    return delivered(result, target)
+    return delivered(call, result, target)
 
 
 @aiodev.operation(reads=["x"], writes="out")
@@ -112,7 +112,7 @@ def det(call: aiodev.Call, x: aiodev.Array, /, *, out: aiodev.Array | None = Non
     result, target, found = result_for(call, x.shape[:-2], dtype, 0)
     if result.size:
         library.determinants(call, stacked(call, x, dtype), found)
-    return delivered(result, target)
+    return delivered(call, result, target)
 
 
 def slogdet(x: aiodev.Array, /) -> SlogdetResult:

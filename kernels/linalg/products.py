@@ -11,7 +11,7 @@ import numpy as np
 import aiodev
 from aiodev import dtypes
 from aiodev.kernels.arguments import array_of, broadcast, checked_axis, move_last, whole_numbers
-from aiodev.kernels.elementwise.conversion import astype
+from aiodev.kernels.elementwise.conversion import astype, convert
 from aiodev.kernels.linalg import cublas, gemv, openblas
 from aiodev.kernels.linalg.dots import dot
 from aiodev.kernels.linalg.gemm import (
@@ -79,7 +79,7 @@ def matmul(
     elif result.size and not gemv.multiply_one(call, x1, x2, result):
         shown = result if x1.ndim > 1 else result[..., None, :]
         shown = shown if x2.ndim > 1 else shown[..., None]
-        _fill(call, _converted(a, dtype), _converted(b, dtype), shown, dtype)
+        _fill(call, convert(call, a, dtype), convert(call, b, dtype), shown, dtype)
     return result
 
 
@@ -163,20 +163,16 @@ def tensordot(
     kept = [a for a in range(x1.ndim) if a not in first], [a for a in range(x2.ndim) if a not in second]
     inner = math.prod(x1.shape[a] for a in first)
     shape = [x1.shape[a] for a in kept[0]], [x2.shape[a] for a in kept[1]]
-    left = x1.transpose(kept[0] + first).reshape(math.prod(shape[0]), inner)
-    right = x2.transpose(second + kept[1]).reshape(inner, math.prod(shape[1]))
+    left = call.reshape(x1.transpose(kept[0] + first), (math.prod(shape[0]), inner))
+    right = call.reshape(x2.transpose(second + kept[1]), (inner, math.prod(shape[1])))
     dtype = dtypes.result_type(x1.dtype, x2.dtype)
     if dtype.kind == "b":
         return matmul(left, right).reshape(*shape[0], *shape[1])
     result = call.new((*shape[0], *shape[1]), dtype)
     if result.size:
-        parts = _converted(left, dtype), _converted(right, dtype), result.reshape(left.shape[0], right.shape[1])
+        parts = convert(call, left, dtype), convert(call, right, dtype), result.reshape(left.shape[0], right.shape[1])
         _fill(call, *parts, dtype)
     return result
-
-
-def _converted(x: aiodev.Array, dtype: DType) -> aiodev.Array:
-    return x if x.dtype == dtype else astype(x, dtype)
 
 
 def _fill(call: aiodev.Call, a: aiodev.Array, b: aiodev.Array, out: aiodev.Array, dtype: DType) -> None:
@@ -185,20 +181,20 @@ def _fill(call: aiodev.Call, a: aiodev.Array, b: aiodev.Array, out: aiodev.Array
     if loops and dtypes.is_stored_only(dtype):
         computed = dtypes.compute_dtype(dtype)
         whole = aiodev.empty(out.shape, computed, out.device)
-        _fill(call, _converted(a, computed), _converted(b, computed), whole, computed)
+        _fill(call, convert(call, a, computed), convert(call, b, computed), whole, computed)
         out.copy_from(astype(whole, dtype))
         return
     unit = _unit(call, dtype)
     rows, columns = out.shape[-2:]
     by_loops = unit is None and loops
     if not is_fit(out, packed=by_loops or out.ndim > 3):
-        whole = aiodev.empty(out.shape, dtype, out.device)
+        whole = call.scratch(out.shape, dtype)
         _fill(call, a, b, whole, dtype)
-        out.copy_from(whole)
+        call.copy(out, whole)
     elif unit is not None and out.ndim == 2 and rows * columns * a.shape[-1] <= least_for(rows, columns):
         call.launch(multiply_once, 1, *unit, a, b, out)  # of any strides
     else:
-        a, b = fitting(a, packed=False), fitting(b, packed=by_loops)
+        a, b = fitting(call, a, packed=False), fitting(call, b, packed=by_loops)
         for parts in batches_of(a, b, out):
             multiply_matrices(call, unit, *parts)
 
@@ -240,9 +236,9 @@ def multiply_matrices(
             kernel, over = multiply_tiles, (batch, -(-rows // _TILE), -(-columns // _TILE))
         call.launch(kernel, over, step_a, step_b, a, b, out)
         return
-    if columns == 1 and gemv.multiply(call, a, b[:, :, 0], out[:, :, 0]):
+    if columns == 1 and gemv.is_large(a) and gemv.multiply(call, a, b[:, :, 0], out[:, :, 0]):
         return
-    if rows == 1 and gemv.multiply(call, b.transpose(0, 2, 1), a[:, 0], out[:, 0]):
+    if rows == 1 and gemv.is_large(b) and gemv.multiply(call, b.transpose(0, 2, 1), a[:, 0], out[:, 0]):
         return
     height, width = panel_of(rows, columns, inner)
     across = -(-columns // width)

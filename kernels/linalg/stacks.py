@@ -70,7 +70,7 @@ def real_of(dtype: DType) -> DType:
 
 def stacked(call: aiodev.Call, x: aiodev.Array, dtype: DType) -> aiodev.Array:
     """The matrices as an array of three dimensions, converted."""
-    return convert(call, x, dtype).reshape(batch_of(x), *x.shape[-2:])
+    return call.reshape(convert(call, x, dtype), (batch_of(x), *x.shape[-2:]))
 
 
 def result_for(

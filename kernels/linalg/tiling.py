@@ -28,13 +28,9 @@ def _packed_strides(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
     return tuple(size * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
-def fitting(x: aiodev.Array, packed: bool) -> aiodev.Array:
+def fitting(call: aiodev.Call, x: aiodev.Array, packed: bool) -> aiodev.Array:
     """The array, or a copy of it with other strides."""
-    if is_fit(x, packed):
-        return x
-    copied = aiodev.empty_like(x)
-    copied.copy_from(x)
-    return copied
+    return x if is_fit(x, packed) else call.packed(x)
 
 
 def batches_of(a: aiodev.Array, b: aiodev.Array, out: aiodev.Array) -> Iterator[tuple[aiodev.Array, ...]]:
@@ -43,6 +39,9 @@ def batches_of(a: aiodev.Array, b: aiodev.Array, out: aiodev.Array) -> Iterator[
     if b.ndim == 2 and len(batch) and is_fit(out, packed=True) and is_fit(a, packed=True):
         stacked = math.prod(a.shape[:-1])
         yield a.reshape(1, stacked, a.shape[-1]), b[None], out.reshape(1, stacked, out.shape[-1])
+        return
+    if a.ndim == b.ndim == out.ndim == 3 and a.shape[0] in (1, *batch) and b.shape[0] in (1, *batch):
+        yield a, b, out
         return
     left, right = (x[(None,) * (out.ndim - x.ndim)] for x in (a, b))
     if all(math.prod(x.shape[:-2]) == 1 or x.shape[:-2] == batch for x in (left, right)):

@@ -14,7 +14,6 @@ from aiodev.kernels.arguments import (
     checked_axis,
     delivered,
     dtype_of,
-    packed,
     repeated,
     whole_number,
 )
@@ -86,10 +85,10 @@ def cross(
     result, target, _ = result_for(call, shape, dtype, 0)
     if result.size:
         sides = math.prod(shape[:place]), 3, math.prod(shape[place + 1 :])
-        operands = [packed(repeated(x, shape)) for x in (x1, x2)]
+        operands = [call.packed(repeated(x, shape)) for x in (x1, x2)]
         left, right = (convert(call, x, dtype).reshape(sides) for x in operands)
         call.launch(cross_elements, (sides[0], sides[2]), left, right, target.reshape(sides))
-    return delivered(result, target)
+    return delivered(call, result, target)
 
 
 @aiodev.kernel(ndim=2, reads=("x",))
@@ -125,8 +124,8 @@ def diagonal(
     length = max(0, min(rows - down, columns - across))
     result, target, found = result_for(call, (*x.shape[:-2], length), x.dtype, 1)
     if result.size:
-        call.launch(diagonal_elements, found.shape, down, across, x.reshape(batch_of(x), rows, columns), found)
-    return delivered(result, target)
+        call.launch(diagonal_elements, found.shape, down, across, call.reshape(x, (batch_of(x), rows, columns)), found)
+    return delivered(call, result, target)
 
 
 def trace(

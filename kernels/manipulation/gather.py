@@ -129,7 +129,7 @@ def move(
     table = _table(call, places(np.arange(x.size, dtype=np.int32).reshape(x.shape)))
     if table is None:
         return False
-    args = value, table, x.reshape(x.size), result.reshape(result.size)
+    args = value, table, call.reshape(x, x.size), result.reshape(result.size)
     call.launch(take_or_fill, result.size, *args)
     return True
 
@@ -156,8 +156,8 @@ def join(
     table = _table(call, places(parts))
     if table is None:
         return False
-    four = *arrays, *(arrays[-1],) * (_MOST_JOINED - len(arrays))
-    args = *counts, table, *(x.reshape(x.size) for x in four), result.reshape(result.size)
+    flat = [call.reshape(x, x.size) for x in arrays]
+    args = *counts, table, *flat, *flat[-1:] * (_MOST_JOINED - len(flat)), result.reshape(result.size)
     call.launch(take_from_four, result.size, *args)
     return True
 

@@ -13,8 +13,8 @@ import numpy as np
 
 import aiodev
 from aiodev import dtypes
-from aiodev.kernels.arguments import array_of, checked_axis, delivered, packed, whole_numbers
-from aiodev.kernels.elementwise.conversion import astype
+from aiodev.kernels.arguments import array_of, checked_axis, delivered, packed_out, whole_numbers
+from aiodev.kernels.elementwise.conversion import convert
 from aiodev.kernels.indexing.search import searchsorted
 from aiodev.kernels.indexing.take import take
 from aiodev.kernels.manipulation.gather import join, lay, move, turn
@@ -51,7 +51,7 @@ def concat(
     found = _several("concat", arrays)
     along = axis
     if axis is None:
-        found, axis = [x.reshape(x.size) for x in found], 0
+        found, axis = [call.reshape(x, x.size) for x in found], 0
     first = found[0]
     at = checked_axis("concat", axis, first.ndim)
     for number, x in enumerate(found):
@@ -65,12 +65,7 @@ def concat(
     result = call.out(shape, dtypes.result_type(*(x.dtype for x in found)))
     if join(call, arrays, result, lambda parts: np.concatenate(parts, along)) or lay(call, arrays, result, at):
         return result
-    begin = 0
-    for x in found:
-        end = begin + x.shape[at]
-        _write(result[(slice(None),) * at + (slice(begin, end),)], x)
-        begin = end
-    return result
+    return _in_parts(call, found, result, at)
 
 
 @aiodev.operation(reads=["*arrays"], writes="out", most=TABLES_KEPT)
@@ -100,7 +95,17 @@ def stack(
     result = call.out(tuple(shape), dtypes.result_type(*(x.dtype for x in given)))
     if join(call, given, result, lambda parts: np.stack(parts, axis)) or lay(call, given, result, at):
         return result
-    return concat(views, axis=axis, out=result)
+    return _in_parts(call, views, result, at)
+
+
+def _in_parts(call: aiodev.Call, arrays: Sequence[aiodev.Array], result: aiodev.Array, axis: int) -> aiodev.Array:
+    """Copy the arrays one after another along an axis of the result, piece by piece."""
+    begin = 0
+    for x in arrays:
+        end = begin + x.shape[axis]
+        call.copy(result[(slice(None),) * axis + (slice(begin, end),)], convert(call, x, result.dtype))
+        begin = end
+    return result
 
 
 @aiodev.operation(reads=["x"], writes="out", most=TABLES_KEPT)
@@ -135,22 +140,20 @@ def roll(
             raise ValueError(f"roll: {len(shifts)} shifts for {len(axes)} axes")
         for a, s in zip(axes, shifts, strict=True):
             total[checked_axis("roll", a, x.ndim)] += s
-    result = call.out(x.shape, x.dtype)
+    result, target = packed_out(call, x.shape, x.dtype)
     every = None if axes is None else tuple(range(x.ndim))
-    if not x.size or move(call, x, x.dtype.type(0), result, lambda places: np.roll(places, total, every)):
-        return result
+    if not x.size or move(call, x, x.dtype.type(0), target, lambda places: np.roll(places, total, every)):
+        return delivered(call, result, target)
     turned = [at for at, s in enumerate(total) if s % shape[at]]
     if len(turned) == 1:
         at = turned[0]
         inner = math.prod(shape[at + 1 :])
-        if turn(call, x, result, shape[at] * inner, total[at] % shape[at] * inner):
-            return result
-    if axes is None:
-        result.copy_from(roll(x.reshape(x.size), total, axis=0).reshape(x.shape))
-        return result
+        if turn(call, x, target, shape[at] * inner, total[at] % shape[at] * inner):
+            return delivered(call, result, target)
+    seen, rolled = (a if axes is not None else call.reshape(a, a.size) for a in (x, target))
     for parts in product(*(_halves(n, s % n) for n, s in zip(shape, total, strict=True))):
-        result[tuple(to for to, _ in parts)].copy_from(x[tuple(fro for _, fro in parts)])
-    return result
+        call.copy(rolled[tuple(to for to, _ in parts)], seen[tuple(fro for _, fro in parts)])
+    return delivered(call, result, target)
 
 
 def _halves(length: int, shift: int) -> list[tuple[slice, slice]]:
@@ -203,7 +206,7 @@ def _repeat_all(call: aiodev.Call, x: aiodev.Array, repeats: Any, /, *, axis: in
         raise TypeError(f"repeat: repeats {repeats!r}: expected an integer, or one for each place") from None
     if repeats < 0:
         raise ValueError(f"repeat: repeats {repeats}: expected 0 or more")
-    seen = x.reshape(x.size) if axis is None else x
+    seen = call.reshape(x, x.size) if axis is None else x
     at = checked_axis("repeat", 0 if axis is None else axis, seen.ndim)
     lengths = (*seen.shape[: at + 1], repeats, *seen.shape[at + 1 :])
     wide = broadcast_to(expand_dims(seen, axis=at + 1), lengths)
@@ -267,7 +270,7 @@ def _copied(
     """The elements of a view of ``x`` in another shape; ``places`` are those of the elements in it."""
     result = call.new(shape, x.dtype)
     if result.size and not move(call, x, x.dtype.type(0), result, places):
-        result.reshape(wide.shape).copy_from(wide)
+        call.copy(result.reshape(wide.shape), wide)
     return result
 
 
@@ -275,11 +278,6 @@ def _several(name: str, arrays: Sequence[aiodev.Array]) -> list[aiodev.Array]:
     if not arrays:
         raise ValueError(f"{name}: expected at least one array")
     return list(arrays)
-
-
-def _write(out: aiodev.Array, x: aiodev.Array) -> None:
-    if x.size:
-        out.copy_from(x if x.dtype == out.dtype else astype(x, out.dtype))
 
 
 # Padding
@@ -339,7 +337,7 @@ def pad(
     fill = call.number(constant_values)
     widths = _widths(width, x.ndim)
     shape = tuple(before + n + after for n, (before, after) in zip(x.shape, widths, strict=True))
-    result = call.out(shape, x.dtype)
+    result, target = packed_out(call, shape, x.dtype)
     if not result.size:
         return result
     for axis, (n, pair) in enumerate(zip(x.shape, widths, strict=True)):
@@ -351,18 +349,16 @@ def pad(
         value = fill.astype(x.dtype)
     except (TypeError, ValueError) as error:  # which names no argument: of complex numbers, and of NaN
         raise type(error)(f"pad: constant_values {fill.value!r}: {x.dtype} has no such number") from None
-    if move(call, x, value, result, extended):
-        return result
-    target = packed(result)
+    if move(call, x, value, target, extended):
+        return delivered(call, result, target)
     middle = tuple(slice(before, before + n) for n, (before, _) in zip(x.shape, widths, strict=True))
-    if x.size:
-        target[middle].copy_from(x)
+    call.copy(target[middle], x)
     for axis, (n, (before, after)) in enumerate(zip(x.shape, widths, strict=True)):
         if before or after:  # over all of the other axes: what is not yet right there is written when it is their turn
             outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
             seen = target.reshape(outer, shape[axis], inner)
             call.launch(pad_axis, (outer, before + after, inner), _MODES[mode], before, n, value, seen)
-    return delivered(result, target)
+    return delivered(call, result, target)
 
 
 def _widths(width: int | Sequence[Any], ndim: int) -> list[tuple[int, int]]:

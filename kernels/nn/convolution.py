@@ -81,7 +81,7 @@ def conv2d(
         _multiply_columns(call, own, x, weight, bias, target)
     else:
         _correlate(call, forward_tiling(own), x, weight, bias, target)
-    return delivered(result, target)
+    return delivered(call, result, target)
 
 
 @aiodev.operation(reads=["grads", "weight"], name="conv2d_of_input")

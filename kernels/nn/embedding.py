@@ -54,7 +54,7 @@ def embedding(
         blocks = -(-width // bodies.BLOCK)
         arrays = call.packed(weight)[None], flat, target.reshape(1, count, width)
         call.launch(bodies.take_items, -(-count // group) * blocks, group, blocks, bodies.RAISE, *arrays)
-    return delivered(result, target)
+    return delivered(call, result, target)
 
 
 @aiodev.operation(reads=["grads", "indices"], name="embedding_of_weight")

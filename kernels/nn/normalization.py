@@ -140,7 +140,7 @@ def _softmax(call: aiodev.Call, x: aiodev.Array, axis: int, logarithm: bool) -> 
     inner = math.prod(x.shape[at + 1 :])
     if inner > 1:
         shape = x.size // (length * inner), length, inner
-        moved = _Moved(result)
+        moved = _Moved(call, result)
         _softmax_columns(call, call.packed(x).reshape(shape), moved.packed.reshape(shape), logarithm)
         return moved.finish(result)
     source, target, moved = _rows(call, x, at, result)
@@ -225,17 +225,17 @@ def _over_rows(
 class _Moved:
     """A view of the result, and what is written in its place where that has gaps."""
 
-    __slots__ = ("packed", "wanted")
+    __slots__ = ("call", "packed", "wanted")
 
-    def __init__(self, wanted: aiodev.Array, used: aiodev.Array | None = None) -> None:
-        self.wanted = wanted
+    def __init__(self, call: aiodev.Call, wanted: aiodev.Array, used: aiodev.Array | None = None) -> None:
+        self.call, self.wanted = call, wanted
         if used is None:
-            used = wanted if has_no_gaps(wanted) else aiodev.empty_like(wanted)
+            used = wanted if has_no_gaps(wanted) else call.scratch(wanted.shape, wanted.dtype)
         self.packed = used
 
     def finish(self, result: aiodev.Array) -> aiodev.Array:
         """The result, filled."""
-        delivered(self.wanted, self.packed)
+        delivered(self.call, self.wanted, self.packed)
         return result
 
 
@@ -244,11 +244,11 @@ def _rows(
 ) -> tuple[aiodev.Array, aiodev.Array, _Moved]:
     """An array and its result as matrices without gaps, whose rows run along the axis ``at``; a few columns as they are."""
     if at == 0 and x.ndim == 2 and x.size <= FEW_NORMALISED:
-        return x.T, out.T, _Moved(out, out)
+        return x.T, out.T, _Moved(call, out, out)
     if at != x.ndim - 1:
         order = [*(a for a in range(x.ndim) if a != at), at]
         x, out = x.transpose(*order), out.transpose(*order)
-    source, moved = call.packed(x), _Moved(out)
+    source, moved = call.packed(x), _Moved(call, out)
     if x.ndim == 2:
         return source, moved.packed, moved
     shape = x.size // x.shape[-1], x.shape[-1]

@@ -80,7 +80,7 @@ def max_pool2d(
         raise TypeError(f"{call.name}: expected real numbers, got {x.dtype}, which have no order")
     result, target = packed_out(call, (*x.shape[:2], *positions), x.dtype)
     _launch(call, max_planes, max_elements, own, (), call.packed(x), target)
-    return delivered(result, target)
+    return delivered(call, result, target)
 
 
 @aiodev.operation(reads=["values", "x"], name="max_pool2d")
@@ -157,7 +157,7 @@ def avg_pool2d(
         raise TypeError(f"{call.name}: expected real numbers of floating point, got {x.dtype}; aiodev.kernels.astype converts")
     result, target = packed_out(call, (*x.shape[:2], *positions), x.dtype)
     _launch(call, average_planes, average_elements, own, (bool(count_include_pad),), call.packed(x), target)
-    return delivered(result, target)
+    return delivered(call, result, target)
 
 
 @aiodev.operation(reads=["grads"], name="avg_pool2d_of_input")

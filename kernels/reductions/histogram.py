@@ -9,9 +9,8 @@ import numpy as np
 
 import aiodev
 from aiodev import dtypes
-from aiodev.kernels.arguments import array_of, flags, packed
-from aiodev.kernels.elementwise.conversion import astype
-from aiodev.kernels.indexing.search import flat
+from aiodev.kernels.arguments import array_of, flags
+from aiodev.kernels.elementwise.conversion import convert
 from aiodev.kernels.reductions import histogram_bodies as bodies, max as _max, min as _min, sum as _sum
 from aiodev.kernels.thread_block import has_teams
 from aiodev.kernels.tuning import COUNTED_EACH, MOST_BINS
@@ -85,7 +84,7 @@ def _count_even(
     bins = int(bins)
     if bins < 1:
         raise ValueError(f"histogram: bins={bins}; expected at least one")
-    elements = _elements(x, weights)
+    elements = _elements(call, x, weights)
     if x.size > COUNTED_EACH or has_teams(x.device):
         edges = _even_edges(call, elements, bins, low, high, measured)
         return _count_many(call, elements, edges, weights, even=True, density=density), edges
@@ -94,9 +93,9 @@ def _count_even(
     sizes = bins, measured, low, high
     if weights is None:
         parts = call.scratch(bins + bodies.ROOM, np.int64)
-        call.launch(bodies.count_few, 1, *sizes, flat(elements), edges, parts, counts)
+        call.launch(bodies.count_few, 1, *sizes, elements, edges, parts, counts)
     else:
-        call.launch(bodies.weigh_few, 1, *sizes, flat(elements), flat(_single(weights)), edges, counts)
+        call.launch(bodies.weigh_few, 1, *sizes, elements, _single(call, weights), edges, counts)
     return _densities_of_few(call, counts, edges) if density else counts, edges
 
 
@@ -111,23 +110,23 @@ def _count_between(
 ) -> tuple[aiodev.Array, aiodev.Array]:
     """Count between edges; on the device their order is the caller's to see to."""
     flags(call.name, density=density)
-    elements = _elements(x, weights)
+    elements = _elements(call, x, weights)
     if bins.ndim != 1 or bins.size < 2:
         raise ValueError(f"histogram: edges have the shape {bins.shape}; expected two or more, in one dimension")
-    edges = packed(bins if bins.dtype == np.float64 else astype(bins, np.float64))
+    edges = call.packed(convert(call, bins, np.dtype(np.float64)))
     if x.size > COUNTED_EACH or has_teams(x.device):
         return _count_many(call, elements, edges, weights, even=False, density=density), edges
     number, total = edges.size - 1, np.dtype(np.int64 if weights is None else np.float64)
     counts = call.scratch(number, total) if density else call.new(number, total)
     if weights is None:
-        call.launch(bodies.count_uneven, 1, x.size, number, flat(elements), edges, counts)
+        call.launch(bodies.count_uneven, 1, x.size, number, elements, edges, counts)
     else:
-        call.launch(bodies.weigh_uneven, 1, x.size, number, flat(elements), flat(_single(weights)), edges, counts)
+        call.launch(bodies.weigh_uneven, 1, x.size, number, elements, _single(call, weights), edges, counts)
     return _densities_of_few(call, counts, edges) if density else counts, edges
 
 
-def _elements(x: aiodev.Array, weights: aiodev.Array | None) -> aiodev.Array:
-    """What is counted.
+def _elements(call: aiodev.Call, x: aiodev.Array, weights: aiodev.Array | None) -> aiodev.Array:
+    """What is counted, in one dimension.
 
     Raises:
         TypeError: complex numbers.
@@ -137,11 +136,11 @@ def _elements(x: aiodev.Array, weights: aiodev.Array | None) -> aiodev.Array:
         raise TypeError("histogram: complex numbers have no order")
     if weights is not None and weights.shape != x.shape:
         raise ValueError(f"histogram: weights have the shape {weights.shape}, x {x.shape}")
-    return _single(x)
+    return _single(call, x)
 
 
-def _single(x: aiodev.Array) -> aiodev.Array:
-    return astype(x, dtypes.compute_dtype(x.dtype), copy=False)
+def _single(call: aiodev.Call, x: aiodev.Array) -> aiodev.Array:
+    return convert(call, call.reshape(x, x.size), dtypes.compute_dtype(x.dtype))
 
 
 def _count_many(
@@ -163,10 +162,10 @@ def _count_many(
     parts = call.scratch(pieces * (number + room), total) if are_parts else call.new(number, total)
     if weights is None:
         kernel = bodies.count_even if even else bodies.count_uneven
-        call.launch(kernel, pieces, piece, number, flat(x), edges, parts)
+        call.launch(kernel, pieces, piece, number, x, edges, parts)
     else:
         kernel = bodies.weigh_even if even else bodies.weigh_uneven
-        call.launch(kernel, pieces, piece, number, flat(x), flat(astype(weights, total, copy=False)), edges, parts)
+        call.launch(kernel, pieces, piece, number, x, convert(call, call.reshape(weights, x.size), total), edges, parts)
     counts = parts
     if are_parts:
         counts = call.new(number, total)

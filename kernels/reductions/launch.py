@@ -94,9 +94,9 @@ def _axes(name: str, axis: Axis, ndim: int) -> tuple[int, ...]:
     return checked
 
 
-def _in_order(x: aiodev.Array, way: _Way) -> aiodev.Array:
+def _in_order(call: aiodev.Call, x: aiodev.Array, way: _Way) -> aiodev.Array:
     """The elements in the order in which they are reduced."""
-    return (x if way.moved is None else x.transpose(*way.moved)).reshape(x.size)
+    return call.reshape(x if way.moved is None else x.transpose(*way.moved), x.size)
 
 
 def _line(x: aiodev.Array) -> aiodev.Array:
@@ -113,8 +113,8 @@ def reduce(
     if way.length == 0 and not empty:
         raise ValueError(f"{call.name}: an array of shape {x.shape} has no elements along axis {axis}")
     result, target = packed_out(call, way.shape, plan.result)
-    _launch(call, plan, _in_order(x, way), way, _line(target))
-    return delivered(result, target)
+    _launch(call, plan, _in_order(call, x, way), way, _line(target))
+    return delivered(call, result, target)
 
 
 def _launch(call: aiodev.Call, plan: Plan, x: aiodev.Array, way: _Way, out: aiodev.Array) -> None:
@@ -148,7 +148,7 @@ def reduce_variance(
     plan, corrected = variance_plan(name, x.dtype), as_float(name, "correction", correction)
     way = _way(name, x.shape, whole(name, axis), keepdims)
     result, target = packed_out(call, way.shape, plan.result)
-    flat, out, kernels = _in_order(x, way), _line(target), plan.kernels
+    flat, out, kernels = _in_order(call, x, way), _line(target), plan.kernels
     _, outer, length, inner, _ = way
     shares = _shares(way, has_teams(x.device), beside=False)
     blocks, slabs, strips = shares.blocks, shares.slabs, shares.strips
@@ -168,7 +168,7 @@ def reduce_variance(
         else:
             call.launch(kernels.blocks, outer * blocks, blocks, flat, length, means, squares)
             call.launch(kernels.parts, shares.parts, means, squares, blocks, length, freedom, out)
-    return delivered(result, target)
+    return delivered(call, result, target)
 
 
 def reduce_arg_extreme(call: aiodev.Call, x: aiodev.Array, axis: int | None, keepdims: bool) -> aiodev.Array:
@@ -183,7 +183,7 @@ def reduce_arg_extreme(call: aiodev.Call, x: aiodev.Array, axis: int | None, kee
     if way.length == 0:
         raise ValueError(f"{name}: an array of shape {x.shape} has no elements along axis {axis}")
     result, target = packed_out(call, way.shape, _PLACE)
-    flat, out = _in_order(x, way), _line(target)
+    flat, out = _in_order(call, x, way), _line(target)
     _, outer, length, inner, _ = way
     teams = has_teams(x.device)
     shares = _shares(way, teams)
@@ -203,4 +203,4 @@ def reduce_arg_extreme(call: aiodev.Call, x: aiodev.Array, axis: int | None, kee
         else:
             call.launch(kernels.blocks, outer * blocks, blocks, flat, length, parts, places)
             call.launch(kernels.parts, shares.parts, blocks, parts, places, out)
-    return delivered(result, target)
+    return delivered(call, result, target)

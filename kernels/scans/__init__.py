@@ -128,9 +128,9 @@ def _scan(
     group = -(-4 * fours // inner) * inner  # columns that share cache lines have one index
     numbers = length, inner, plan.identity, bool(exclusive), width
     kernel, _, _ = _kernels(name, plan.load, plan.combine, plan.identity)
-    flat, out = x.reshape(x.size), target.reshape(target.size)
+    flat, out = call.reshape(x, x.size), target.reshape(target.size)
     call.launch(kernel, -(-lines // group), group, lines, flat, *numbers, out)
-    return delivered(result, target)
+    return delivered(call, result, target)
 
 
 def _scan_columns(
@@ -140,12 +140,12 @@ def _scan_columns(
     length, inner, shape = lengths
     result, target = packed_out(call, shape, plan.result)
     matrices, strips = x.size // (length * inner), -(-inner // STRIP)
-    source = x.reshape(matrices, length, inner)
+    source = call.reshape(x, (matrices, length, inner))
     out = target.reshape(matrices, target.size // (matrices * inner), inner)
     totals = call.scratch((matrices * strips, min(STRIP, inner)), plan.identity.dtype)
     kernel = _columns(call.name, plan.load, plan.combine)
     call.launch(kernel, matrices * strips, strips, source, plan.identity, before, totals, out)
-    return delivered(result, target)
+    return delivered(call, result, target)
 
 
 def _scan_rows(
@@ -163,15 +163,17 @@ def _scan_rows(
     sizes = math.prod(moved.shape[:-1]), x.shape[at], width
     is_last = at == x.ndim - 1
     result = call.out(shape, plan.result) if is_last or given is not None else None
-    if result is None or not (is_last and has_no_gaps(result)):
+    if result is not None and is_last and has_no_gaps(result):
+        target = result
+    elif result is None:
         target = aiodev.empty((*moved.shape[:-1], width), plan.result, x.device)
     else:
-        target = result
-    _scan_blocks(call, plan, moved.reshape(x.size), sizes, exclusive, target.reshape(target.size))
+        target = call.scratch((*moved.shape[:-1], width), plan.result)
+    _scan_blocks(call, plan, call.reshape(moved, x.size), sizes, exclusive, target.reshape(target.size))
     if target is result:
         return target
     turned = target.transpose(*(axes.index(d) for d in range(x.ndim)))
-    return turned if result is None else delivered(result, turned)
+    return turned if result is None else delivered(call, result, turned)
 
 
 def _scan_blocks(

@@ -72,7 +72,7 @@ def sort(
         result = astype(sort(computed, axis=at, descending=descending), x.dtype)
     else:
         result = _sort_rows(call, x, at, descending, given)
-    return result if given is None else delivered(given, result)
+    return result if given is None else delivered(call, given, result)
 
 
 @aiodev.operation(reads=["x"], writes="out")
@@ -102,7 +102,7 @@ def argsort(
     given = None if out is None else call.out(x.shape, _PLACE)
     computed = astype(x, dtypes.compute_dtype(x.dtype), copy=False)
     result = _sort_places(call, computed, at, descending, given)
-    return result if given is None else delivered(given, result)
+    return result if given is None else delivered(call, given, result)
 
 
 def check_order(function: str, dtype: DType) -> None:

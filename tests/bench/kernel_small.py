@@ -151,6 +151,10 @@ async def growing(run: Run) -> Figure:
         row = aiodev.zeros((4, x.shape[2]), "float32", "cpu")
         return lambda t: stream.copy(x[:, t - 1], row)
 
+    def normalising(x: aiodev.Array) -> Callable[[int], object]:
+        factor = aiodev.ones(x.shape[2], "float32", "cpu")
+        return lambda t: kernels.rms_norm(x[0, :t], factor)
+
     def numpys() -> float:
         host = np.zeros((4, count + 2, next(widths)), np.float32)
         return timed(_growing(lambda t: host[:, :t]), count)
@@ -160,14 +164,18 @@ async def growing(run: Run) -> Figure:
         "aiodev": ours(lambda x: lambda t: x[:, :t]),
         "copy to x[:, t]": ours(copying),
         "multiply": ours(lambda x: lambda t: kernels.multiply(x[0, :t], number)),
+        "add": ours(lambda x: lambda t: kernels.add(x[:2, :t], x[2:, :t])),
+        "sum": ours(lambda x: lambda t: kernels.sum(x[:, :t], axis=1)),
         "softmax": ours(lambda x: lambda t: kernels.softmax(x[0, :t])),
+        "rms_norm": ours(normalising),
+        "matmul": ours(lambda x: lambda t: kernels.matmul(x[:, :1], x[:, :t].transpose(0, 2, 1))),
         "NumPy, x[:, :t]": numpys,
         "np.add": lambda: numpy_add(run.scale(20_000)),
     }
     bars = [
         Bar("NumPy, x[:, :t]", at_most=10),
         Bar("np.add", at_most=13, case="copy to x[:, t]"),
-        Bar("np.add", at_most=8, case="multiply"),
+        *(Bar("np.add", at_most=8, case=name) for name in ("multiply", "add", "sum", "softmax", "rms_norm", "matmul")),
     ]
     return Figure("x[:, :t], t growing by one", "µs", await run.medians(cases), bars)
 

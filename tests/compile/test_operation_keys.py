@@ -62,6 +62,65 @@ def test_a_length_that_was_never_met_needs_no_body() -> None:
     assert not operation._of_any_length
 
 
+VIEWS: list[Callable[[Any, int], Any]] = [
+    lambda x, t: x[0, 0, : 2 * t : 2],
+    lambda x, t: x[0, :, :t],
+    lambda x, t: x[0, :t, :t].T,
+    lambda x, t: x[:, :t, 1 : t + 1],
+    lambda x, t: x[0, ::-1, 2 : t + 2],
+    lambda x, t: x[:, :t],
+    lambda x, t: x[:1, 2:7, :t],
+]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_length_of_views_that_was_never_met_needs_no_body(
+    view: Callable[[Any, int], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of arrays with gaps, but of one shape, the axes of the loop say all; a shape that recurs is remembered by itself."""
+    ran: list[aiodev.Operation] = []
+    run = aiodev.Operation._pass
+
+    def noted(self: aiodev.Operation, *args: Any) -> Any:
+        ran.append(self)
+        return run(self, *args)
+
+    monkeypatch.setattr(aiodev.Operation, "_pass", noted)
+    subtract = aiodev.kernels.subtract
+    subtract.operation.forget()
+    host, other = np.arange(360, dtype="f4").reshape(2, 9, 20), np.full((2, 9, 20), 3, "f4")
+    x, y = on_device(host), on_device(other)
+    for t in range(3, 9):
+        ran.clear()
+        found = subtract(view(x, t), view(y, t))
+        assert np.array_equal(found.numpy_blocking(), view(host, t) - view(other, t))
+        target = np.zeros_like(host)
+        out = on_device(target)
+        subtract(view(x, t), view(y, t), out=view(out, t))
+        np.subtract(view(host, t), view(other, t), out=view(target, t))
+        assert np.array_equal(out.numpy_blocking(), target)
+        assert not ran or t < 5
+    for repetition in range(4):
+        ran.clear()
+        found = subtract(view(x, 7), view(y, 7))
+        assert np.array_equal(found.numpy_blocking(), view(host, 7) - view(other, 7))
+        assert not ran or repetition == 0
+
+
+def test_views_whose_dimensions_become_one_are_told_apart() -> None:
+    """Rows without gaps, single rows and columns are looped over in another way, so the body decides for each."""
+    negative = aiodev.kernels.negative
+    host = np.arange(60, dtype="f4").reshape(5, 12)
+    x = on_device(host)
+    for _ in range(2):
+        for t in (3, 4, 5, 6):
+            negative(x[:, :t])
+    views = [np.s_[:, :12:2], np.s_[1:3], np.s_[:1, :4], np.s_[:, 3:4], np.s_[::2, ::-1], np.s_[:, ::3], np.s_[:, :7]]
+    for view in views:
+        for _ in range(3):
+            assert np.array_equal(negative(x[view]).numpy_blocking(), -host[view])
+
+
 @pytest.mark.parametrize("form", ["gaps", "one", "none", "shapes", "type", "number"])
 def test_other_forms_are_not_taken_for_another_length(form: str) -> None:
     """Gaps, one element or none, shapes that differ, another type, another class of number: the body decides."""

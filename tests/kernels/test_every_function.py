@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import pickle
@@ -16,6 +17,7 @@ from programs import search_path
 
 import aiodev
 from aiodev import kernels
+from aiodev._kernel.operation import Operation
 from aiodev.kernels import fft, linalg, random
 
 #: What a parameter that has no default is given, by its name.
@@ -203,3 +205,75 @@ def test_executors_agree(name: str, given: dict[str, dict[str, Any]]) -> None:
     assert len(native) == len(portable) > 0
     for one, other in zip(native, portable, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+# Views
+
+#: What calls other operations, each of which is remembered by itself.
+COMPOSED = {"scaled_dot_product_attention", "attention_weights", "ihfft", "pinv"}
+
+
+def with_gaps(x: aiodev.Array) -> aiodev.Array:
+    """A view of the same elements whose rows lie apart."""
+    host = x.numpy_blocking(60)
+    wide = np.zeros((*host.shape[:-1], host.shape[-1] + 2), host.dtype)
+    wide[..., 1:-1] = host
+    return aiodev.asarray(wide, device="cpu")[..., 1:-1]
+
+
+@pytest.fixture
+def bodies(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The operations whose bodies run; what functions are given are views with gaps."""
+    ran: list[str] = []
+    run = Operation._pass
+
+    def noted(self: Operation, call: aiodev.Call, *args: Any) -> Any:
+        ran.append(self.name)
+        return run(self, call, *args)
+
+    monkeypatch.setattr(Operation, "_pass", noted)
+    for own in (array, regular, indices):
+        monkeypatch.setitem(globals(), own.__name__, lambda *args, own=own: with_gaps(own(*args)))
+    return ran
+
+
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if not name.endswith("warm_up")])
+async def test_calls_with_views_are_remembered(name: str, bodies: list[str]) -> None:
+    """Soon no body runs any more: the copies that a view with gaps needs are launches of the call, or were copied so before."""
+    for _ in range(4):
+        bodies.clear()
+        await call(name)
+    assert set(bodies) <= COMPOSED
+
+
+ALONG = ["max", "sum", "var", "argmax", "cumulative_sum", "concat", "stack", "roll", "repeat", "softmax"]
+
+
+@pytest.mark.parametrize("name", ALONG)
+@pytest.mark.parametrize("axis", [0, 1])
+async def test_calls_along_an_axis_with_views_are_remembered(name: str, axis: int, bodies: list[str]) -> None:
+    """So it is along every axis, and where the elements are too many to be gathered one by one."""
+    x = with_gaps(aiodev.ones((90, 80), "f4", "cpu"))
+    given: dict[str, tuple[Any, ...]] = {"concat": ([x, x],), "stack": ([x, x],), "roll": (x, 1), "repeat": (x, 2)}
+    for _ in range(3):
+        bodies.clear()
+        getattr(kernels, name)(*given.get(name, (x,)), axis=axis)
+        await aiodev.synchronize("cpu")
+    assert not bodies
+
+
+@pytest.mark.parametrize("name", ["max", "cumulative_sum", "concat", "take", "roll", "pad", "sort", "softmax", "layer_norm"])
+async def test_calls_that_write_to_views_are_remembered(name: str, bodies: list[str]) -> None:
+    """What is written instead of a result with gaps is copied there by a launch of the call, too."""
+    x, places = array(), aiodev.arange(3, device="cpu")
+    given: dict[str, tuple[Any, ...]] = {"concat": ([x, x],), "take": (x, places), "roll": (x, 1), "pad": (x, 1)}
+    options = {"axis": 1} if name in ("max", "cumulative_sum", "take") else {}
+    function = functools.partial(getattr(kernels, name), *given.get(name, (x,)), **options)
+    expected = await function().numpy()
+    out = with_gaps(aiodev.zeros(expected.shape, expected.dtype, "cpu"))
+    for _ in range(3):
+        bodies.clear()
+        function(out=out)
+        await aiodev.synchronize("cpu")
+    assert not bodies
+    np.testing.assert_array_equal(await out.numpy(), expected)

@@ -240,8 +240,19 @@ class Call:
         if x._form.packed:
             return x
         made = self.scratch(x.shape, x.dtype)
-        self._copy(made, x)
+        self.copy(made, x)
         return made
+
+    def reshape(self, x: Array, shape: int | tuple[int, ...]) -> Array:
+        """The elements in C order in another shape: a view where strides can express it, else of :meth:`packed`.
+
+        ``x.reshape`` is the same, but where it copies the call is not remembered.
+        """
+        lengths = shape if isinstance(shape, tuple) else (shape,)
+        if x._form.shape == lengths:
+            return x
+        seen = x._seen_as(lengths)
+        return self.packed(x).reshape(shape) if seen is None else seen
 
     # Submission
 
@@ -289,13 +300,13 @@ class Call:
         """Do not remember this call: another with operands like these would submit something else."""
         self._is_recorded = False
 
-    # What becomes of it
-
-    def _copy(self, dst: Array, src: Array) -> None:
-        """Copy between arrays of one shape and dtype in memory that is not the same, by launches."""
+    def copy(self, dst: Array, src: Array) -> None:
+        """Copy between arrays of one shape and dtype that have no elements in common, by launches of the call."""
         if src.size:
             for kernel, lengths, args in copies(self.device, dst, src):
                 self.launch(kernel, lengths, *args)
+
+    # What becomes of it
 
     def _origin_of(self, arg: Any) -> int | None:
         if isinstance(arg, Array):

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from aiodev._array.array import Array, make_array
-from aiodev._array.copy import boxes_of
+from aiodev._array.copy import boxes
+from aiodev._array.dtypes import word_dtype
 from aiodev._core.backend.device import Device
 from aiodev._core.backend.device_info import capabilities
 from aiodev._kernel.kernel import Kernel, kernel
@@ -27,6 +28,12 @@ _ROW, _PIECE = 4, 1 << 12
 def copy_strided(i: int, j: int, k: int, dst: Any, src: Any) -> None:
     """One element."""
     dst[i, j, k] = src[i, j, k]
+
+
+@kernel(uniform=True, reads=["src"])
+def copy_row(i: int, dst: Any, src: Any) -> None:
+    """One element of flat memory."""
+    dst[i] = src[i]
 
 
 @kernel(uniform=True, reads=["src"])
@@ -50,29 +57,31 @@ def copy_rows(
 
 def copies(device: Device, dst: Array, src: Array) -> Iterator[tuple[Kernel, tuple[int, ...], tuple[Any, ...]]]:
     """The launches that copy between arrays which a device reaches: a kernel, over what, and its arguments."""
-    for box in boxes_of(dst, src):
-        yield _plan(device, *box)
+    inner, to, fro, places = boxes(dst.shape, dst.strides, src.strides)
+    size, word = dst.itemsize, word_dtype(dst.dtype.itemsize)
+    by_rows = not capabilities(device).simt and inner[2] >= _ROW and _has_rows(to, size) and _has_rows(fro, size)
+    for there, here in places:
+        sides = (dst._buffer, dst._address + there, to), (src._buffer, src._address + here, fro)
+        if not by_rows:
+            yield copy_strided, inner, tuple([make_array(*side[:2], inner, word, side[2], True) for side in sides])
+            continue
+        outer, rows, width = inner
+        flat = [make_array(*side[:2], (_extent(inner, side[2], size),), word, None, True) for side in sides]
+        if outer == rows == 1:
+            yield copy_row, (width,), tuple(flat)
+        else:
+            group = max(1, _PIECE // width)
+            steps = [n // size for n in (*to[:2], *fro[:2])]
+            yield copy_rows, (-(-outer * rows // group),), (group, outer, rows, width, *steps, *flat)
 
 
-def _plan(device: Device, dst: Array, src: Array) -> tuple[Kernel, tuple[int, ...], tuple[Any, ...]]:
-    """The launch that copies one box: a kernel, over what, and its arguments."""
-    if capabilities(device).simt or dst.shape[2] < _ROW or not (_has_rows(dst) and _has_rows(src)):
-        return copy_strided, dst.shape, (dst, src)
-    outer, rows, width = dst.shape
-    group = max(1, _PIECE // width)
-    size = dst.itemsize
-    steps = (n // size for n in (*dst.strides[:2], *src.strides[:2]))
-    return copy_rows, (-(-outer * rows // group),), (group, outer, rows, width, *steps, _flat(dst), _flat(src))
-
-
-def _has_rows(x: Array) -> bool:
+def _has_rows(strides: tuple[int, ...], size: int) -> bool:
     """Whether the last of three dimensions has no gaps, and the others go upwards, by whole elements."""
-    size = x.itemsize
-    return x.strides[2] == size and all(step >= 0 and step % size == 0 for step in x.strides[:2])
+    outer, rows, last = strides
+    return last == size and outer >= 0 <= rows and outer % size == 0 == rows % size
 
 
-def _flat(x: Array) -> Array:
-    """The memory from the first to the last element."""
-    size = x.itemsize
-    last = sum((n - 1) * step for n, step in zip(x.shape, x.strides, strict=True)) // size
-    return make_array(x._buffer, x._address, (last + 1,), x.dtype, None, True)
+def _extent(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> int:
+    """The elements from the first to the last."""
+    outer, rows, width = shape
+    return ((outer - 1) * strides[0] + (rows - 1) * strides[1]) // size + width

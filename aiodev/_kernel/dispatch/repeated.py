@@ -9,9 +9,10 @@ the use of the buffers. Its arguments are the operands of the next call.
 1.  An array's *form* is one object for all arrays of the same device, dtype, shape, strides and writability, told from others
     by identity. So what was submitted for operands of some forms and, of those that are numbers, some classes, is what the
     operation would submit for others like them: entry, size, constants and views.
-2.  Only addresses and the values of numbers are the operands' own, so only they are put into the block anew. Where the number
-    of elements is not fixed either (``any_length``), all operands and results have one shape and no gaps, and every word but
-    addresses and numbers is that number, which the first operand's form says.
+2.  Only addresses and the values of numbers are the operands' own, so only they are put into the block anew. Where lengths
+    are not fixed either, all operands and results have one shape, which the first operand's form says. Either they have no gaps
+    and are seen as flat, so that every word but addresses and numbers is the number of elements; or they are launched over as
+    a loop over the same axes is, and every such word follows from the shape and from the strides along these.
 3.  There may be two forms of the same content, since tables are bounded and emptied when they are full. The second is
     recorded again, and is never wrong.
 4.  A function that is remembered is ready to run, and belongs to this process: a forked child starts with nothing.
@@ -40,7 +41,7 @@ from aiodev._kernel.kernel import Kernel
 from aiodev._memory import allocators
 from aiodev._memory.buffer import Buffer
 
-__all__ = ["CONSTANT", "SCRATCH", "Step", "is_flat", "make_repeated"]
+__all__ = ["CONSTANT", "FIXED", "FLAT", "SCRATCH", "Loop", "Step", "is_flat", "is_looped", "make_repeated"]
 
 #: Of an argument that is no operand: it is the same in every call; it is scratch memory.
 CONSTANT, SCRATCH = -2, -1
@@ -51,6 +52,10 @@ _LENGTH = "_length"
 _ALIGNMENT, _BEHIND = 64, 1 << 12
 #: Of an argument block: bytes, or how a number is packed, and the expression of its value.
 _BlockPart = bytes | tuple[str, str]
+#: Of a call that is repeated for any lengths: for each dimension of the launch the axes of the operands that it runs along.
+Loop = tuple[tuple[int, ...], ...]
+#: Those of a call that is not, and of one whose operands are seen as flat, whatever axes they have.
+FIXED, FLAT = None, ()
 #: Takes the operands, and gives what the operation returns; None where a number does not fit its type. Behind the operands it
 #: may be given a stream, other than the current one; it gives None where that is of another device. And a site, that of the
 #: program's line, where that is known.
@@ -85,18 +90,39 @@ def is_flat(steps: Sequence[Step], operands: Sequence[Any], results: Sequence[Ar
     return len(shapes) == 1 and all(result._form.packed for result in results)
 
 
+def is_looped(loop: Loop, steps: Sequence[Step], operands: Sequence[Any], results: Sequence[Array]) -> bool:
+    """Whether it is one launch over whole operands and results, all of which have one shape, by such a loop."""
+    if len(steps) != 1:
+        return False
+    _, shape, args, origins = steps[0]
+    known = (*operands, *results)
+    for arg, origin in zip(args, origins, strict=True):
+        if origin < 0:
+            return False
+        if isinstance(arg, Array):
+            seen, whole = arg._form, known[origin]._form
+            if arg._address != known[origin]._address or seen.shape != shape or seen.packed != whole.packed:
+                return False
+            if shape != tuple([math.prod([whole.shape[axis] for axis in axes]) for axes in loop]):
+                return False
+            if seen.strides != tuple([whole.strides[axes[-1]] for axes in loop]):
+                return False
+    shapes = {array._form.shape for array in known if isinstance(array, Array)}
+    return len(shapes) == 1 and all(result._form.packed for result in results)
+
+
 def make_repeated(
     specializations: Sequence[Specialization],
     steps: Sequence[Step],
     operands: Sequence[Any],
     results: Sequence[Array],
     returned: int | tuple[int, ...],
-    any_length: bool = False,
+    loop: Loop | None = FIXED,
     apart: Sequence[str] = (),
 ) -> Repeated:
     """The launches of variants, one for each step, as a function of operands like these.
 
-    ``any_length``: or of any other shape, the same for all without gaps, and of two elements or more; for what ``is_flat``.
+    ``loop``: or of any other shape that all have, of two elements or more; for what ``is_flat``, or ``is_looped``.
     ``apart``: of operands, conditions under which it is no such call.
 
     ``results`` are arrays that the call has made; they are counted behind the operands. ``returned`` says which of all these
@@ -108,7 +134,7 @@ def make_repeated(
         constants.append(value)
         return f"c{len(constants) - 1}"
 
-    count = len(operands)
+    count, any_length = len(operands), loop is not FIXED
     scratch = _scratch_of(steps)
     room = sum(map(_aligned, scratch.values()))
     behind = bool(results) and room <= _BEHIND
@@ -118,7 +144,7 @@ def make_repeated(
         end += _aligned(nbytes)
     launches = []
     for specialization, step in zip(specializations, steps, strict=True):
-        block, uses = _block(specialization, step, (*operands, *results), places, constant, any_length)
+        block, uses = _block(specialization, step, (*operands, *results), places, constant, loop)
         entry = constant(specialization.loading.entry)
         size = _LENGTH if any_length else constant(math.prod(step.shape))
         launches.append((entry, size, block, uses))
@@ -146,15 +172,17 @@ def _block(
     operands: Sequence[Any],
     scratch: dict[Buffer, int],
     constant: Callable[[Any], str],
-    any_length: bool,
+    loop: Loop | None,
 ) -> tuple[str, tuple[tuple[str, str], ...]]:
     """What makes the block of a launch's arguments, and the buffers that it uses; ``scratch``: how far each of it moves.
 
     All but addresses and numbers follow from the forms, and is packed as the bytes that it is.
     """
     numbers: list[_BlockPart] = [struct.pack(f"<{len(step.shape)}q", *step.shape)]
-    if any_length:
-        numbers = [("q", _LENGTH)]
+    lengths: _BlockPart = b""
+    if loop is not FIXED:
+        lengths = "q" * max(1, len(loop)), ", ".join(map(_length_of, loop)) or _LENGTH
+        numbers = [lengths]
     arrays: list[_BlockPart] = []
     uses = []
     signature = specialization.signature
@@ -173,7 +201,10 @@ def _block(
                 uses.append((f"x{origin}._buffer", kind))
                 distance = arg._address - operands[origin]._address
                 moved = f" + {constant(distance)}" if distance else ""
-                arrays += [("q", f"x{origin}._address{moved}"), ("q", _LENGTH) if any_length else packed[_ADDRESS_BYTES:]]
+                arrays += [("q", f"x{origin}._address{moved}"), lengths or packed[_ADDRESS_BYTES:]]
+                if loop and not arg._form.packed:
+                    strides = ", ".join([f"x{origin}._form.strides[{axes[-1]}]" for axes in loop])
+                    arrays.append(("q" * len(loop), strides))
         elif origin == CONSTANT:
             numbers.append(struct.pack(f"<{FORMATS[descriptor]}", *((arg.real, arg.imag) if kind == COMPLEX else (arg,))))
         else:
@@ -253,6 +284,11 @@ def _make_maker(
     }  # fmt: skip
     make: Callable[..., Repeated] = define(f"<aiodev repeated call, {count} operands>", lines, names)["make"]
     return make
+
+
+def _length_of(axes: tuple[int, ...]) -> str:
+    """The expression of how many indices run along these axes."""
+    return " * ".join([f"_form.shape[{axis}]" for axis in axes])
 
 
 def _aligned(nbytes: int) -> int:

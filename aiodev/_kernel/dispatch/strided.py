@@ -21,7 +21,7 @@ __all__ = ["copy_apart"]
 @operation(reads=["x"], writes="out")
 def copy_apart(call: Call, x: Array, /, *, out: Array) -> Array:
     """Copy to an array in other memory, of any strides."""
-    call._copy(out, x)
+    call.copy(out, x)
     return out
 
 
