@@ -8,7 +8,7 @@ to submit tasks: coroutine functions run on a worker's loop, side by side, and p
 from __future__ import annotations
 
 import aiodev as _aiodev
-from aiodev.dask import pickling as _pickling, serializers as _serializers  # noqa: F401  (tell Dask)
+from aiodev.dask import pickling as _pickling, serializers as _serializers, tokens as _tokens  # noqa: F401  (tell Dask)
 from aiodev.dask.blocks import map_blocks
 from aiodev.dask.errors import WorkerError
 from aiodev.dask.halo import stencil

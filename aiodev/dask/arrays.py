@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from aiodev import Array
+from aiodev import Array, SyncError
+from aiodev._core.streams.completion import Reached
 from aiodev._core.timeline.timeline import Timeline
+from aiodev._core.waiting.blocking import wait_all_blocking
+from aiodev._core.waiting.loops import loop_runs_here
 
-__all__ = ["arrays_in", "replaced", "unfinished"]
+__all__ = ["PATIENCE", "arrays_in", "block_until_written", "replaced", "unfinished", "until_written"]
+
+#: Seconds that pickling waits for an array in a thread whose event loop runs; Dask tries three times. Larger: the loop is held
+#: for longer; smaller: what a crowded machine would have computed soon is refused.
+PATIENCE = 0.1
 
 
 def arrays_in(value: Any) -> Iterator[Array]:
@@ -40,3 +47,26 @@ def unfinished(array: Array) -> list[tuple[Timeline, int]]:
     if buffer.is_written():
         return []
     return [(timeline, value) for timeline, value in buffer.contents() if not timeline.reached(value)]
+
+
+async def until_written(value: Any) -> None:
+    """Wait until the arrays in a value are written, as they are or failed."""
+    for array in arrays_in(value):
+        for timeline, number in unfinished(array):
+            await Reached(timeline, number)
+
+
+def block_until_written(array: Array) -> None:
+    """Block this thread until an array is written; a thread whose event loop runs for a moment only.
+
+    Raises:
+        SyncError: an event loop runs here, and the array, which may wait for that very loop, is not written soon.
+    """
+    points = unfinished(array)
+    if not points:
+        return
+    try:
+        wait_all_blocking(points, PATIENCE if loop_runs_here() else None)
+    except TimeoutError:
+        call = "pickling an array that is still being computed"
+        raise SyncError(call, None, "await client.scatter(array)") from None

@@ -1,13 +1,18 @@
-"""Kernels and fused functions that workers cannot import: of scripts, notebooks, and modules registered with cloudpickle.
+"""What Dask pickles: arrays among the arguments of tasks, and kernels and fused functions that workers cannot import.
+
+An array is pickled as ever, by its contents. But ``submit`` and ``map`` pickle what they are given at once, where an
+asynchronous client's loop runs. What is not computed soon, and may wait for that very loop, is refused there.
 
 A kernel is pickled by reference, as functions are. Where cloudpickle, which Dask sends functions with, pickles a function by
-value instead, it does so with a kernel: as its bodies and options. The lines of the bodies go along, since a kernel's analysis
-reads them (:mod:`aiodev._kernel.analysis.source`), and a message of an error may show one; the file need not be where the
-worker is. A kernel that was sent before is the same one again, so that each task finds its code loaded.
+value instead, since it is of a script, a notebook, or a module that was registered, it does so with a kernel: as its bodies
+and options. The lines of the bodies go along, since a kernel's analysis reads them (:mod:`aiodev._kernel.analysis.source`), and
+a message of an error may show one; the file need not be where the worker is. A kernel that was sent before is the same one
+again, so that each task finds its code loaded.
 """
 
 from __future__ import annotations
 
+import copyreg
 import inspect
 import linecache
 import sys
@@ -18,8 +23,9 @@ from weakref import WeakKeyDictionary
 
 import cloudpickle
 
-from aiodev import Kernel
+from aiodev import Array, Kernel
 from aiodev._core.bounded_table import enter
+from aiodev.dask.arrays import block_until_written
 from aiodev.kernels import Fused
 
 __all__: list[str] = []
@@ -34,6 +40,11 @@ MOST = 256
 _received: dict[str, Kernel | Fused] = {}
 #: What kernels are called on the way.
 _names: WeakKeyDictionary[Kernel | Fused, str] = WeakKeyDictionary()
+
+
+def _reduce_array(x: Array) -> Any:
+    block_until_written(x)
+    return x.__reduce__()
 
 
 def _reduce(kernel: Kernel) -> Any:
@@ -109,5 +120,6 @@ def _enter(file: str, lines: Mapping[int, str]) -> None:
     linecache.cache[file] = (sum(map(len, text)), None, text, file)
 
 
+copyreg.pickle(Array, _reduce_array)
 cloudpickle.CloudPickler.dispatch_table[Kernel] = _reduce
 cloudpickle.CloudPickler.dispatch_table[Fused] = _reduce_fused

@@ -42,8 +42,7 @@ from aiodev._array.array import FreedArray, allocate, make_array
 from aiodev._array.foreign import wrap_host
 from aiodev._array.protocols import host_view
 from aiodev._core.backend.device import HOST
-from aiodev._core.waiting.blocking import wait_all_blocking
-from aiodev.dask.arrays import arrays_in, unfinished
+from aiodev.dask.arrays import arrays_in, block_until_written, unfinished
 from aiodev.dtypes import parse_dtype
 
 __all__ = ["FORMAT", "dump", "dump_on_device", "load", "load_on_device"]
@@ -88,7 +87,7 @@ def dump_on_device(x: Array) -> tuple[dict[str, Any], list[Array]]:
     ordered = x.transpose(*axes) if axes else x
     if not ordered._form.packed:
         axes, ordered = list(range(x.ndim)), copy.copy(x)
-    wait_all_blocking(unfinished(ordered), None)
+    block_until_written(ordered)
     ordered._buffer.check()
     octets = make_array(ordered._buffer, ordered.address, (ordered.nbytes,), np.dtype(np.uint8), None, False)
     return _header(x, ordered.shape, axes, repeated), [octets] if octets.size else []
@@ -124,9 +123,9 @@ def _header(x: Array, shape: tuple[int, ...], axes: list[int], repeated: tuple[i
 
 def _on_host(x: Array) -> HostArray:
     """The contents, in the array's own memory where the host reaches that."""
+    block_until_written(x)
     if not x._buffer.source.host_accessible:
         return x.numpy_blocking()
-    wait_all_blocking(unfinished(x), None)
     x._buffer.check()
     return host_view(x)
 

@@ -11,6 +11,7 @@ from typing import Any
 from distributed import Client, Future, wait
 
 from aiodev._core.arguments import function, instance, integer
+from aiodev.dask.arrays import until_written
 
 __all__ = ["Service"]
 
@@ -89,6 +90,7 @@ class Service:
             KernelError: a kernel failed; or whatever ``answer`` raised.
         """
         async with self._room:
+            await until_written(request)  # it is pickled where it is submitted
             if not self._shards:
                 raise RuntimeError("a Service answers only inside its `async with` block")
             least = min(range(self._count), key=self._under_way.__getitem__)

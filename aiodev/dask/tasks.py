@@ -34,9 +34,9 @@ from weakref import WeakValueDictionary
 from distributed import Reschedule
 
 import aiodev
-from aiodev._core.streams.completion import Completion, Reached
+from aiodev._core.streams.completion import Completion
 from aiodev._core.waiting.blocking import wait_all_blocking
-from aiodev.dask.arrays import arrays_in, replaced, unfinished
+from aiodev.dask.arrays import arrays_in, replaced, unfinished, until_written
 
 __all__ = ["DeviceTask", "Running", "seed_of"]
 
@@ -158,9 +158,8 @@ class DeviceTask:
             if inspect.isawaitable(result):
                 result = await result
             await stream.synchronize()
+            await until_written(result)
             for array in arrays_in(result):
-                for timeline, value in unfinished(array):
-                    await Reached(timeline, value)
                 array._buffer.check()
             return result
 

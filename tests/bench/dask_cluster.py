@@ -205,6 +205,22 @@ async def byte(run: Run) -> Figure:
     return Figure("64 MiB to another worker", "GB/s", values, [Bar("NumPy", at_least=1.0)])
 
 
+async def default_scatter(run: Run) -> Figure:
+    """A block of 64 MiB to the cluster, by Dask's defaults: the key is made of the array."""
+    block = BLOCK // 16 if run.smoke else BLOCK
+    async with _cluster(1) as client:
+        blocks = {name: make(np.ones(block // 8)) for name, make in KINDS.items()}
+
+        async def each(x: Any, **options: Any) -> float:
+            began = time.perf_counter()
+            await client.scatter(x, **options)
+            return time.perf_counter() - began
+
+        cases = {name: (lambda x=x: each(x)) for name, x in blocks.items()}
+        values = await run.medians(cases | {"a random key": lambda: each(blocks["aiodev"], hash=False)})
+    return Figure("scatter of 64 MiB, by default", "s", values, [Bar("NumPy", at_most=1.0)], "NumPy's key: of the contents")
+
+
 @aiodev.kernel
 def smooth(i, steps, x, out):
     """Much arithmetic for each element."""
@@ -275,5 +291,6 @@ FIGURES = {
     "dask-task": task_overhead,
     "dask-message": message,
     "dask-byte": byte,
+    "dask-scatter": default_scatter,
     "dask-workers": several_workers,
 }
