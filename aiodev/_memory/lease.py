@@ -171,6 +171,10 @@ class Lease:
     ) -> None:
         if self._entered == 0:
             raise RuntimeError(f"{self!r} was left without having been entered; use `async with`")
+        self._leave()
+
+    def _leave(self) -> None:
+        """Give back what was granted; in any thread, and waiting for nothing."""
         with sigint_held:
             self._entered -= 1
             self._admission.release(self.nbytes)

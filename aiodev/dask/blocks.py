@@ -1,21 +1,21 @@
 """``map_blocks``: functions of arrays over the blocks of Dask's chunked arrays.
 
 Dask fuses the tasks of a collection, and runs what it has fused in one of the worker's threads, which is blocked until the
-blocks are computed; the worker's loop is not. A coroutine function runs on that loop meanwhile. Blocks of NumPy are brought
+blocks are computed; the worker's loop is not. A coroutine function runs on that loop meanwhile, and is cancelled when nobody
+wants the blocks any more. Blocks of NumPy are brought
 to the device; Dask keeps NumPy's empty array as the description of the blocks (``meta``), since the client need not have a
 device.
 """
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask.array.dispatch import concatenate_lookup, tensordot_lookup
+from dask.array.dispatch import concatenate_lookup
 from dask.base import tokenize
 from dask.utils import funcname, has_keyword
 from distributed import get_worker
@@ -23,7 +23,7 @@ from distributed import get_worker
 import aiodev
 from aiodev import Array, kernels
 from aiodev._core.arguments import function as checked_function, instance
-from aiodev.dask.tasks import Running, seed_of
+from aiodev.dask.tasks import Running, leased, run_on_loop, seed_of
 
 __all__ = ["map_blocks"]
 
@@ -38,7 +38,8 @@ def map_blocks(
     before the collection is.
 
     Operators, slices, ``rechunk``, ``da.concatenate`` and ``da.reduction`` with functions of :mod:`aiodev.kernels` go on with
-    such blocks. NumPy's functions refuse them, on a worker as anywhere.
+    such blocks. NumPy's functions refuse them, on a worker as anywhere, and so do methods of a collection that rest on them:
+    ``y.map_blocks(numpy.asarray)`` has blocks of NumPy for these.
 
     Args:
         function: of one block of each collection; it may be a coroutine function, and may take ``block_id``.
@@ -85,8 +86,8 @@ class Block:
             named["block_id"] = block_id
         with aiodev.fork_rng():  # what Dask fuses has one key, and this block's numbers are its own
             aiodev.manual_seed(seed_of(_seed_here(), self.__name__, block_id))
-            result = self._function(*map(_on_device, blocks), **named)
-            return _run_on_loop(result) if inspect.iscoroutine(result) else result
+            result = self._function(*_brought(blocks), **named)
+            return run_on_loop(result) if inspect.iscoroutine(result) else result
 
 
 def _seed_here() -> int:
@@ -102,22 +103,17 @@ def _on_device(block: Any) -> Any:
     return aiodev.asarray(block) if isinstance(block, np.ndarray) else block
 
 
-def _run_on_loop(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """What a coroutine gives, with this thread's context: on the worker's loop, or on one of its own."""
-    try:
-        loop = get_worker().loop.asyncio_loop
-    except ValueError:
-        return asyncio.run(coroutine)
-    return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+def _brought(blocks: tuple[Any, ...]) -> list[Any]:
+    """The blocks, those of NumPy on the device: under a lease, unless that has the host's memory."""
+    nbytes = sum(block.nbytes for block in blocks if isinstance(block, np.ndarray))
+    if not nbytes or aiodev.capabilities().host_accessible:
+        return list(map(_on_device, blocks))
+    with leased(nbytes, aiodev.current_device()):
+        return list(map(_on_device, blocks))
 
 
 def _concatenate(arrays: Any, axis: int = 0, **_: Any) -> Array:
     return kernels.concat([_on_device(array) for array in arrays], axis=axis)
 
 
-def _tensordot(a: Any, b: Any, axes: Any = 2) -> Array:
-    return kernels.tensordot(_on_device(a), _on_device(b), axes=axes)
-
-
 concatenate_lookup.register(Array, _concatenate)
-tensordot_lookup.register(Array, _tensordot)

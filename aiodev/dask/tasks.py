@@ -16,9 +16,9 @@ the worker would run. So any function is such a task, whoever submits it, and by
 3.  A task ends when all that it has submitted to its stream has, and all that writes what it returns. So what a worker keeps
     is finished, and did not fail.
 4.  Dask does not stop a task that runs, or is about to, when its future is cancelled; the plugin does. What the task has
-    submitted and has not begun is withdrawn, a coroutine is cancelled, and Dask is told to schedule the task again, should
-    anybody want it meanwhile.
-5.  Arrays that are not on the worker's device are brought there first; for a coroutine, under a lease.
+    submitted and has not begun is withdrawn, a coroutine is cancelled, also one that a task in a thread waits for, and Dask is
+    told to schedule the task again, should anybody want it meanwhile.
+5.  Arrays that are not on the worker's device are brought there first, under a lease, which is waited for on the worker's loop.
 """
 
 from __future__ import annotations
@@ -26,19 +26,22 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 from weakref import WeakValueDictionary
 
-from distributed import Reschedule
+from distributed import Reschedule, get_worker
 
 import aiodev
 from aiodev._core.streams.completion import Completion
 from aiodev._core.waiting.blocking import wait_all_blocking
 from aiodev.dask.arrays import arrays_in, replaced, unfinished, until_written
 
-__all__ = ["DeviceTask", "Running", "seed_of"]
+__all__ = ["DeviceTask", "Running", "leased", "run_on_loop", "seed_of"]
+
+_current: ContextVar[DeviceTask | None] = ContextVar("aiodev.dask.task", default=None)
 
 
 def seed_of(*names: object) -> int:
@@ -128,6 +131,7 @@ class DeviceTask:
                 raise Reschedule
             with own as stream, aiodev.fork_rng():
                 aiodev.manual_seed(seed_of(running.seed, self._key))
+                _current.set(self)
                 try:
                     yield stream
                 except BaseException:
@@ -139,6 +143,7 @@ class DeviceTask:
                 raise Reschedule
         finally:
             self._stream = self._asyncio_task = None
+            _current.set(None)
         running.give_back(own)
 
     def __call__(self, data: Mapping[Any, Any]) -> Any:
@@ -167,7 +172,9 @@ class DeviceTask:
         with self._confined() as stream:
             elsewhere = _elsewhere(data, stream)
             if elsewhere:
-                data = _bring(data, elsewhere, stream)
+                with leased(sum(array.nbytes for array in elsewhere), stream.device):
+                    data = _bring(data, elsewhere, stream)
+                    stream.synchronize_blocking()
             _follow(data, stream)
             result = self.spec(data)
             stream.synchronize_blocking()
@@ -176,12 +183,52 @@ class DeviceTask:
                 array._buffer.check()
             return result
 
+    async def _stoppable(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """What a coroutine gives, on the loop, for this task in its thread."""
+        self._asyncio_task = asyncio.current_task()
+        try:
+            if self._stopped:  # before there was a task to cancel
+                coroutine.close()
+                raise Reschedule
+            return await coroutine
+        finally:
+            self._asyncio_task = None
+
     def __reduce__(self) -> tuple[Any, ...]:
         """The task of Dask's: another process, as an executor may have, runs it plainly."""
         return _plain, (self.spec,)
 
     def __repr__(self) -> str:
         return repr(self.spec)
+
+
+def run_on_loop(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """What a coroutine gives, to a task in a thread and with its context: run by the worker's loop.
+
+    Where there is no worker, a loop of its own runs it. When the task is stopped, the coroutine is cancelled, and waited for
+    still.
+    """
+    try:
+        loop = get_worker().loop.asyncio_loop
+    except ValueError:
+        return asyncio.run(coroutine)
+    task = _current.get()
+    return asyncio.run_coroutine_threadsafe(coroutine if task is None else task._stoppable(coroutine), loop).result()
+
+
+@contextmanager
+def leased(nbytes: int, device: aiodev.Device) -> Iterator[None]:
+    """Hold a lease in a task in a thread.
+
+    Raises:
+        OutOfMemoryError: the device could never have that much.
+    """
+    lease = aiodev.memory.lease(nbytes, device)
+    run_on_loop(lease.__aenter__())
+    try:
+        yield
+    finally:
+        lease._leave()
 
 
 def _plain(spec: Any) -> Any:

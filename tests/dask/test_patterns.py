@@ -61,6 +61,9 @@ LATER: dict[str, tuple[Callable[[da.Array], da.Array], Callable[[np.ndarray], np
     "slices": (lambda x: x[3:40:2, 5], lambda x: x[3:40:2, 5]),
     "rechunk": (lambda x: x.rechunk((7, 20)), lambda x: x),
     "concatenate": (lambda x: da.concatenate([x, x], axis=1), lambda x: np.concatenate([x, x], axis=1)),
+    "of NumPy again": (lambda x: map_blocks(kernels.positive, x.map_blocks(np.asarray).T), lambda x: x.T),
+    "beside NumPy": (lambda x: x + map_blocks(kernels.positive, da.ones(x.shape, chunks=x.chunks)), lambda x: x + 1),
+    "where": (lambda x: map_blocks(lambda u: kernels.where(u > 0, u, 0), x), lambda x: np.where(x > 0, x, 0)),
     "reduction": (
         lambda x: da.reduction(x, chunk=kernels.max, aggregate=kernels.max, axis=0, dtype=x.dtype),
         lambda x: x.max(axis=0),
@@ -101,6 +104,27 @@ async def test_blocks_draw_by_their_place(client: Any) -> None:
     sums = await computed(client, map_blocks(operator.add, map_blocks(noise, x), map_blocks(noise, x + 1)))
     assert len(set(first.ravel())) == 24
     assert (sums != 2 * first).all()
+
+
+async def test_a_cancelled_collection_cancels_its_coroutines(client: Any, until: Callable[..., Any]) -> None:
+    """Which run on the loop of the worker, for a task in a thread; the thread is free again."""
+
+    async def notes() -> set[str]:
+        return {note for noted in (await client.run(lambda: list(dask_tasks.noted))).values() for note in noted}
+
+    async def is_held() -> bool:
+        return "held" in await notes()
+
+    async def is_over() -> bool:
+        executing = await client.run(lambda dask_worker: dask_worker.state.executing_count)
+        return "cancelled" in await notes() and not any(executing.values())
+
+    await client.run(dask_tasks.take_notes)
+    future = client.compute(map_blocks(dask_tasks.wait_forever, da.ones(4, chunks=4)))
+    await until(is_held)
+    await client.cancel(future)
+    await until(is_over)
+    await client.run(dask_tasks.take_notes)
 
 
 def test_map_blocks_names_its_arguments() -> None:
@@ -181,6 +205,18 @@ async def test_a_stencil_has_the_bits_of_one_machine(
     client: Any, workers: list[str], name: str, cuts: tuple[int, ...], exchange: int, periodic: bool
 ) -> None:
     """For any cuts, on both workers, with one exchange for several steps, and a last round that is shorter."""
+    await bits_of_one_machine(client, workers, name, cuts, exchange, periodic)
+
+
+async def test_a_blur_on_two_workers_has_the_bits_of_one_machine(client: Any, workers: list[str]) -> None:
+    """One of those cases, which needs no kernel of its own."""
+    await bits_of_one_machine(client, workers, "blur", (24, 24), 3, False)
+
+
+async def bits_of_one_machine(
+    client: Any, workers: list[str], name: str, cuts: tuple[int, ...], exchange: int, periodic: bool
+) -> None:
+    """Compares seven steps of a stencil with those on one device."""
     step, depth = STENCILS[name]
     u = VALUES.astype(np.float32)
     expected = await asyncio.to_thread(alone, step, u, 7, depth, periodic)

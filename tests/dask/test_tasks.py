@@ -11,10 +11,12 @@ import dask_tasks
 import numpy as np
 import pytest
 from dask_tasks import take_notes
-from distributed import Reschedule
+from distributed import Client, LocalCluster, Reschedule
 
 import aiodev
+import aiodev.dask
 from aiodev._core.backend.registry import registry
+from aiodev.dask.blocks import Block
 from aiodev.dask.tasks import DeviceTask, Running, seed_of
 from aiodev.kernels import random
 from aiodev.testing import SimulatedBackend
@@ -174,6 +176,58 @@ async def test_what_is_too_large_for_the_device_is_not_lost(sim: str) -> None:
         await DeviceTask(Spec(values, True), "key", Running(0))(data)
     aiodev.memory.set_per_process_memory_fraction(1.0, sim)
     assert (await DeviceTask(Spec(values, True), "key", Running(0))(data))[-1] == (1 << 20) - 1
+
+
+@pytest.mark.parametrize("what", ["an argument", "a block"])
+async def test_a_task_in_a_thread_waits_for_room(sim: str, what: str) -> None:
+    """Under a lease, as a coroutine function does; blocks of NumPy, too."""
+    if what == "an argument":
+        run: Any = DeviceTask(Spec(lambda x: x.device, False), "key", Running(0))
+        given: Any = {"x": aiodev.ones(1 << 20, device="cpu")}
+    else:
+        run, given = Block(lambda x: x.device, "name"), np.ones(1 << 20)
+    whole = aiodev.memory.lease(aiodev.memory.mem_get_info(sim)[1], sim)
+    async with whole:
+        running = asyncio.ensure_future(asyncio.to_thread(run, given))
+        async with asyncio.timeout(30):
+            while len(whole._admission) == 0:  # noqa: ASYNC110  (another thread asks)
+                await asyncio.sleep(0)
+        assert not running.done()
+    assert await running == aiodev.Device(sim)
+    assert whole._admission.leased == 0
+
+
+async def test_a_block_that_can_never_fit_raises(sim: str) -> None:
+    """As it does to a coroutine function."""
+    aiodev.memory.set_per_process_memory_fraction(1e-6, sim)
+    with pytest.raises(aiodev.OutOfMemoryError):
+        await asyncio.to_thread(Block(lambda x: x, "name"), np.ones(1 << 20))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("function", [dask_tasks.size_of, dask_tasks.awaited_size_of])
+async def test_a_cluster_s_task_waits_for_what_a_lease_holds(function: Any) -> None:
+    """It is too large for the worker's device meanwhile, and runs when the lease is over; one that never fits raises."""
+    options = {"dashboard_address": ":0", "silence_logs": 50, "memory_limit": 0, "asynchronous": True}
+    async with (
+        LocalCluster(n_workers=1, threads_per_worker=4, **options) as cluster,
+        Client(cluster, asynchronous=True) as client,
+    ):
+        await client.run(dask_tasks.simulate)
+        await aiodev.dask.install(client, "sim")
+        await client.run(dask_tasks.limit_memory, 64 << 20)
+        holder = client.submit(dask_tasks.hold_leased, 40 << 20, pure=False)
+        assert await client.submit(dask_tasks.until_held, pure=False)
+        (x,) = await client.scatter([aiodev.zeros(5 << 20, device="cpu")])
+        waiting = client.submit(function, x, pure=False)
+        assert await client.submit(dask_tasks.until_somebody_waits, pure=False)
+        assert waiting.status == "pending"
+        await client.submit(dask_tasks.let_go, pure=False)
+        assert await waiting == 5 << 20
+        assert await holder == 40 << 20
+        (y,) = await client.scatter([aiodev.zeros(9 << 20, device="cpu")])
+        with pytest.raises(aiodev.OutOfMemoryError):
+            await client.submit(function, y, pure=False)
 
 
 def test_a_task_in_a_thread_is_stopped_by_withdrawal() -> None:

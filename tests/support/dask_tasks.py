@@ -13,6 +13,7 @@ import numpy as np
 import aiodev
 from aiodev import autograd, kernels, profiler
 from aiodev.kernels import random
+from aiodev.testing import SimulatedBackend
 
 #: What functions of this process have noted.
 noted: list[Any] = []
@@ -127,6 +128,67 @@ async def leased(nbytes: int) -> int:
         most = len(_inside)
         _inside.pop()
         return most
+
+
+def simulate() -> None:
+    """Have this process know a simulated device."""
+    aiodev.register_backend("sim", SimulatedBackend)
+
+
+def limit_memory(nbytes: int) -> None:
+    """Leave so much of the simulated device's memory to this process."""
+    total = aiodev.memory.mem_get_info("sim")[1]
+    aiodev.memory.set_per_process_memory_fraction(nbytes / total, "sim")
+
+
+async def hold_leased(nbytes: int) -> int:
+    """Memory under a lease, until it is to be let go."""
+    gate = _gates["held"] = asyncio.Event()
+    async with aiodev.memory.lease(nbytes):
+        x = aiodev.empty(nbytes, np.uint8)
+        noted.append("held")
+        await gate.wait()
+        return x.nbytes
+
+
+async def until_held() -> bool:
+    """Waits for that memory."""
+    while "held" not in noted:  # noqa: ASYNC110  (another task notes)
+        await asyncio.sleep(0.01)
+    return True
+
+
+async def until_somebody_waits() -> bool:
+    """Waits until a task of this process waits for a lease."""
+    while len(aiodev.memory.lease(0)._admission) == 0:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    return True
+
+
+async def let_go() -> None:
+    """Lets that memory go."""
+    _gates.pop("held").set()
+    take_notes()
+
+
+def size_of(x: aiodev.Array) -> int:
+    """In a thread."""
+    return x.size
+
+
+async def awaited_size_of(x: aiodev.Array) -> int:
+    """On the loop."""
+    return x.size
+
+
+async def wait_forever(x: aiodev.Array) -> aiodev.Array:
+    """Until it is cancelled."""
+    noted.append("held")
+    try:
+        await asyncio.Event().wait()
+    finally:
+        noted.append("cancelled")
+    return x
 
 
 def unlearn(name: str, value: str | None) -> None:
