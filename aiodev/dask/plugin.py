@@ -163,7 +163,7 @@ async def _share_cores(worker: Any) -> None:
     """Have the CPU device use this worker's part of the host's cores, unless ``AIODEV_CPU_THREADS`` says how many."""
     if settings.cpu_threads or aiodev.is_initialized(HOST.type):
         return
-    known = (await worker.scheduler.identity(n_workers=-1))["workers"]
+    known = (await worker.scheduler.identity())["workers"]
     host = worker.address.rsplit(":", 1)[0]
     threads = {address: each["nthreads"] for address, each in known.items() if address.rsplit(":", 1)[0] == host}
     threads[worker.address] = worker.state.nthreads
