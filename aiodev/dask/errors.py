@@ -8,7 +8,7 @@ __all__ = ["WorkerError"]
 
 
 class WorkerError(AiodevError, RuntimeError):
-    """A worker cannot take part: it lacks aiodev, has another version of it, or has no such device.
+    """A worker cannot take part: it lacks aiodev, has another version of it or no such device, or is not alone in its process.
 
     Attributes:
         worker: the worker's address.

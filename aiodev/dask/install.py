@@ -40,10 +40,11 @@ def install(
             ``functools.partial(aiodev.kernels.warm_up, ["add"])``.
 
     Returns:
-        the workers' addresses and devices.
+        the addresses and devices of the workers that there are; ``{}`` if they have still to come.
 
     Raises:
-        WorkerError: a worker lacks aiodev, has another version of it, or has no such device.
+        WorkerError: a worker lacks aiodev, has another version of it, or has no such device, or shares its process with another
+            worker. One that joins later and cannot take part does not say so here: its log does, and it is given no tasks.
         TypeError: an argument is of another type.
 
     Example:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from distributed.diagnostics.plugin import WorkerPlugin
 
@@ -28,6 +29,8 @@ __all__ = ["DevicePlugin"]
 
 #: Seconds between two measurements of the worker's loop. Smaller: more of the loop's time, 10 µs each.
 LAG_PERIOD = 0.02
+#: The workers of this process that have a device; one at most.
+_workers: WeakSet[Any] = WeakSet()
 
 
 class DevicePlugin(WorkerPlugin):
@@ -37,7 +40,8 @@ class DevicePlugin(WorkerPlugin):
     Of a type that a host has several devices of, each worker of the cluster takes one that the fewest others have; a worker
     that dies gives it back. Workers of CPUs share the host's cores as they share Dask's threads.
 
-    Have one worker in a process, as Dask has by default.
+    Have one worker in a process, as Dask has by default. The share of the cores is that of the moment when the worker starts
+    its device; ``AIODEV_CPU_THREADS`` in its environment says another one.
 
     Attributes:
         device: that was asked for: a type, a device, or None.
@@ -73,6 +77,10 @@ class DevicePlugin(WorkerPlugin):
         if self._version != aiodev.__version__:
             reason = f"it has aiodev {aiodev.__version__}, and the client {self._version}; install one version everywhere"
             raise WorkerError(worker.address, reason)
+        if _workers and worker not in _workers:
+            reason = "another worker of its process has the device; have one worker in a process (LocalCluster: processes=True)"
+            raise WorkerError(worker.address, reason)
+        _workers.add(worker)
         try:
             device = self._choose(worker)
             if device.type == HOST.type:
@@ -81,6 +89,7 @@ class DevicePlugin(WorkerPlugin):
             registry.resolve(device)
         except (aiodev.BackendError, aiodev.InvalidDeviceError) as error:
             self._release()
+            _workers.discard(worker)
             raise WorkerError(worker.address, str(error)) from error
         registry.set_default(device)
         self._worker = worker
@@ -106,6 +115,8 @@ class DevicePlugin(WorkerPlugin):
         for name in _METRICS:
             worker.metrics.pop(name, None)
         self._release()
+        if self._worker is worker:
+            _workers.discard(worker)
 
     def transition(self, key: Any, start: str, finish: str, **_: Any) -> None:
         """Called by the worker when a task changes its state: gives it a stream when it is about to run, stops it when its

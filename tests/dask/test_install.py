@@ -11,8 +11,9 @@ import dask_tasks
 import pytest
 
 import aiodev
-from aiodev.dask import DevicePlugin, WorkerError, install
-from aiodev.testing import SimulatedBackend
+from aiodev.dask import DevicePlugin, WorkerError, install, plugin as plugin_module
+from aiodev.dask.tasks import Running
+from aiodev.testing import Latch, SimulatedBackend
 
 
 async def test_every_worker_has_a_device(client: Any, workers: list[str]) -> None:
@@ -38,6 +39,31 @@ async def test_metrics_reach_the_scheduler(client: Any, cluster: Any, until: Cal
     for worker in cluster.scheduler.workers.values():
         assert worker.metrics["aiodev_device"] == "cpu:0"
         assert isinstance(worker.metrics["aiodev_loop_lag_ms"], float)
+
+
+def test_metrics_say_what_the_device_has(register: Callable[[type[Any]], str]) -> None:
+    """Operations that are not done, and memory in use; and how many tasks were stopped."""
+    device, running = aiodev.Device(register(SimulatedBackend)), Running(0)
+    metrics = plugin_module._metrics(device, running)
+    stream = aiodev.Stream(device)
+    with stream:
+        x = aiodev.zeros(1 << 20, "uint8")
+    stream.synchronize_blocking()
+
+    def values() -> list[Any]:
+        names = "aiodev_device", "aiodev_operations_pending", "aiodev_memory_bytes", "aiodev_tasks_stopped"
+        return [metrics[name](None) for name in names]
+
+    assert values() == [str(device), 0, 1 << 20, 0]
+    with Latch(stream):
+        held = values()[1] - stream.timeline.submitted
+        stream.call(int)
+        stream.call(int)
+        running.stopped = 3
+        assert values() == [str(device), held + stream.timeline.submitted, 1 << 20, 3]
+    stream.synchronize_blocking()
+    del x
+    assert values() == [str(device), 0, 0, 3]
 
 
 async def test_a_worker_without_aiodev_is_named(client: Any, workers: list[str]) -> None:
@@ -97,6 +123,17 @@ def test_workers_of_a_host_get_device_by_device(tmp_path: Path, register: Callab
     assert first._choose(worker).index == 0
     for plugin in (*plugins, first):
         plugin.teardown(worker)
+
+
+async def test_two_workers_of_a_process_are_refused() -> None:
+    """They would share its device, its streams and its random numbers."""
+    first, second = (SimpleNamespace(address=f"inproc://{n}", metrics={}, nthreads=1) for n in (1, 2))
+    plugin = DevicePlugin("cpu")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plugin_module, "_workers", [first])
+        with pytest.raises(WorkerError, match="have one worker in a process") as caught:
+            await plugin.setup(second)
+    assert caught.value.worker == "inproc://2"
 
 
 def test_arguments_are_checked_at_the_client() -> None:
