@@ -23,9 +23,10 @@ from weakref import WeakKeyDictionary
 
 import cloudpickle
 
-from aiodev import Array, Kernel
+from aiodev import Array, Kernel, SyncError
 from aiodev._core.bounded_table import enter
 from aiodev.dask.arrays import block_until_written
+from aiodev.dask.tokens import rename
 from aiodev.kernels import Fused
 
 __all__: list[str] = []
@@ -43,7 +44,11 @@ _names: WeakKeyDictionary[Kernel | Fused, str] = WeakKeyDictionary()
 
 
 def _reduce_array(x: Array) -> Any:
-    block_until_written(x)
+    try:
+        block_until_written(x)
+    except SyncError:
+        rename(x)  # while this error is held, Dask takes a task of the same key for one that it has submitted
+        raise
     return x.__reduce__()
 
 

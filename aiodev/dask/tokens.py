@@ -19,10 +19,15 @@ from aiodev import Array
 from aiodev._memory.buffer import ForeignBuffer
 from aiodev.autograd import Variable
 
-__all__: list[str] = []
+__all__ = ["rename"]
 
 #: What buffers and timelines are called, in any process.
 _names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+
+
+def rename(x: Array) -> None:
+    """Have an array's memory be called otherwise from now on, and so the tasks that are given it."""
+    _names.pop(x._buffer, None)
 
 
 def _name(known: Any) -> str:
