@@ -80,3 +80,8 @@ class Methods:
     def argmax(self, axis: int | None = None, *, keepdims: bool = False) -> Self:
         """The place of the largest element along ``axis``, or of the flattened array; see :func:`aiodev.kernels.argmax`."""
         return kernels.argmax(self, axis=axis, keepdims=keepdims)
+
+
+for _name, _method in vars(Methods).items():
+    if not _name.startswith("_"):
+        _method.__qualname__ = f"Array.{_name}"  # what Python says of arguments that it has not

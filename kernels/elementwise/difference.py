@@ -13,9 +13,9 @@ __all__ = ["diff"]
 def diff(
     x: aiodev.Array,
     /,
+    n: int = 1,
     *,
     axis: int = -1,
-    n: int = 1,
     prepend: aiodev.Array | None = None,
     append: aiodev.Array | None = None,
 ) -> aiodev.Array:
@@ -23,8 +23,8 @@ def diff(
 
     Args:
         x: the elements.
-        axis: along which they are neighbours.
         n: how often; 0 gives the elements themselves, in an array of their own.
+        axis: along which they are neighbours.
         prepend: what comes before them along the axis; of the other dimensions of ``x``.
         append: what comes behind them.
 

@@ -110,8 +110,10 @@ def _is_mask(item: Any) -> bool:
 
 
 def _known_mask(item: Any) -> Any:
-    """An item of an index; a mask on the host, if it is written."""
-    mask = known(item) if _is_mask(item) else None
+    """An item of an index; a mask on the host, if it is written, or has no elements."""
+    if not _is_mask(item):
+        return item
+    mask = known(item) if item.size else np.zeros(item.shape, np.bool_)
     return item if mask is None else mask
 
 
@@ -324,7 +326,8 @@ def _places(item: aiodev.Array | _Host, lengths: Sequence[int], axis: int) -> Se
 
 
 def _check_mask(mask: aiodev.Array | _Host, lengths: Sequence[int], axis: int) -> None:
-    if mask.shape != tuple(lengths):
+    """Check that a mask has the lengths of its dimensions, or 0, as NumPy's: then it chooses nothing."""
+    if any(own not in (0, length) for own, length in zip(mask.shape, lengths, strict=False)) or mask.ndim != len(lengths):
         raise IndexError(f"a mask of the shape {mask.shape} for dimensions {axis}… of the lengths {tuple(lengths)}")
 
 

@@ -104,7 +104,7 @@ def norm(
             raise ValueError(f"norm: a vector has no norm called {ord!r}")
         return vector_norm(x, axis=axes, keepdims=keepdims, ord=ord, out=out)
     if len(axes) == 2:
-        return _matrix_norm(x, axes, ord, keepdims, out)
+        return _matrix_norm("norm", x, axes, ord, keepdims, out)
     raise ValueError(f"norm: ord={ord!r} is of vectors (one axis) or matrices (two); here are {len(axes)} axes")
 
 
@@ -186,17 +186,17 @@ def matrix_norm(
     (x,) = arrays_of("matrix_norm", x=x)
     if x.ndim < 2:
         raise ValueError(f"matrix_norm: expected at least 2 dimensions, got the shape {x.shape}")
-    return _matrix_norm(x, (x.ndim - 2, x.ndim - 1), ord, keepdims, out)
+    return _matrix_norm("matrix_norm", x, (x.ndim - 2, x.ndim - 1), ord, keepdims, out)
 
 
 def _matrix_norm(
-    x: aiodev.Array, axes: tuple[int, ...], ord: float | str, keepdims: bool, out: aiodev.Array | None
+    name: str, x: aiodev.Array, axes: tuple[int, ...], ord: float | str, keepdims: bool, out: aiodev.Array | None
 ) -> aiodev.Array:
-    row, column = (checked_axis("norm", axis, x.ndim) for axis in axes)
+    row, column = (checked_axis(name, axis, x.ndim) for axis in axes)
     if row == column:
-        raise ValueError(f"norm: axes {axes} are the same one")
+        raise ValueError(f"{name}: axes {axes} are the same one")
     if not isinstance(ord, str | int | float | np.integer | np.floating):
-        raise TypeError(f"norm: ord={ord!r}: expected a number, or 'fro'")
+        raise TypeError(f"{name}: ord={ord!r}: expected a number, or 'fro'")
     if ord == "fro":
         return vector_norm(x, axis=(row, column), keepdims=keepdims, out=out)
     if ord in _OF_VALUES:
@@ -206,7 +206,7 @@ def _matrix_norm(
         shown = values.transpose(*(places.index(a) for a in range(x.ndim)))
         return vector_norm(shown, axis=(row, column), keepdims=keepdims, ord=_OF_VALUES[ord], out=out)
     if ord not in (1, -1, math.inf, -math.inf):
-        raise ValueError(f"norm: no matrix norm ord={ord!r}; 'fro', 'nuc', 1, -1, 2, -2, inf and -inf are there")
+        raise ValueError(f"{name}: no matrix norm ord={ord!r}; 'fro', 'nuc', 1, -1, 2, -2, inf and -inf are there")
     summed, chosen = (row, column) if ord in (1, -1) else (column, row)
     sums = vector_norm(x, axis=summed, keepdims=True, ord=1)
     both = vector_norm(sums, axis=(summed, chosen), keepdims=keepdims, ord=math.copysign(math.inf, float(ord)), out=out)

@@ -390,3 +390,15 @@ async def test_masks_of_another_shape_are_refused_before_they_are_written() -> N
             x[0, mask] = 1
         with pytest.raises(ValueError, match="cannot be assigned"):
             x[on_cpu([True, False, True]) ^ False] = np.ones((3, 5))
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+@pytest.mark.parametrize("shape", [(0,), (0, 4), (3, 0), (0, 0)])
+def test_a_mask_without_elements_chooses_nothing(x: aiodev.Array, shape: tuple[int, ...], on_device: bool) -> None:
+    """Each of its lengths may be 0, as of NumPy's."""
+    mask = aiodev.zeros(shape, "bool", "cpu") if on_device else np.zeros(shape, bool)
+    host = x.numpy_blocking()
+    assert x[mask].shape == host[np.zeros(shape, bool)].shape
+    x[mask] = 5
+    x[mask] = np.zeros((0, *x.shape[len(shape) :]))
+    assert (x.numpy_blocking() == host).all()

@@ -294,6 +294,17 @@ def test_options_of_methods(x: aiodev.Array) -> None:
 # What is shown
 
 
+def test_options_that_methods_do_not_have(x: aiodev.Array) -> None:
+    """The error names the array's method."""
+    with pytest.raises(TypeError, match=r"^Array\.std\(\) .*'ddof'"):
+        x.std(ddof=1)  # type: ignore[call-arg]
+
+
+def test_numpys_order_of_arguments(x: aiodev.Array) -> None:
+    """How often differences are taken is the second argument."""
+    assert kernels.diff(x, 2).numpy_blocking().tolist() == np.diff(x.numpy_blocking(), 2).tolist()
+
+
 def test_repr_shows_values_that_are_there(x: aiodev.Array) -> None:
     """Beside shape, dtype and device; those of several dimensions below."""
     x.numpy_blocking()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from comparing import check, numbers, on_device
 
+import aiodev
 import aiodev.kernels as kernels
 from aiodev.kernels import linalg
 
@@ -81,3 +82,11 @@ def test_norms_of_what_is_not_ordinary() -> None:
     with pytest.raises(ValueError, match="no matrix norm ord='neck'"):
         linalg.norm(on_device(np.ones((2, 2))), "neck")
     assert linalg.vector_norm(on_device(np.ones(4)), ord=np.int64(1)).numpy_blocking() == 4
+
+
+def test_a_matrix_norm_that_is_not_known() -> None:
+    """It is refused by the function that was called."""
+    x = aiodev.ones((2, 2), device="cpu")
+    for name in ("norm", "matrix_norm"):
+        with pytest.raises(ValueError, match=f"^{name}: no matrix norm ord=3"):
+            getattr(kernels.linalg, name)(x, ord=3)
