@@ -41,7 +41,16 @@ from aiodev._core.backend.device_info import (
     set_device,
 )
 from aiodev._core.backend.handle import starting as _starting
-from aiodev._core.backend.interface import Backend, Capabilities, Command, DeviceProperties, Executor, Fault, KernelSpec
+from aiodev._core.backend.interface import (
+    Backend,
+    Capabilities,
+    Command,
+    DeviceProperties,
+    Executor,
+    Fault,
+    KernelSpec,
+    ScheduleStep,
+)
 from aiodev._core.backend.kernel_arguments import KernelArgument
 from aiodev._core.backend.registry import DeviceLike
 from aiodev._core.backend.trace_log import TraceLog
@@ -111,6 +120,7 @@ __all__ = [
     "KernelSpec",
     "Number",
     "Operation",
+    "ScheduleStep",
     "Stream",
     "StreamGroup",
     "TraceLog",

@@ -126,6 +126,7 @@ TABLE: dict[type, Promise] = {
     aiodev.capture: Promise(aiodev.capture, repr="aiodev.capture("),
     aiodev.Number: Promise(lambda: given_to_a_body()[1]),
     aiodev.Operation: Promise(lambda: kernels.add.operation),
+    aiodev.ScheduleStep: a_value(lambda: aiodev.ScheduleStep(1, 0), "ScheduleStep"),
     aiodev.Stream: Promise(lambda: aiodev.Stream("cpu")),
     aiodev.StreamGroup: Promise(lambda: aiodev.StreamGroup("cpu")),
     aiodev.TraceLog: Promise(lambda: aiodev.TraceLog(1)),

@@ -54,6 +54,7 @@ class Resources:
         self.made = [weakref.ref(buffer) for buffer in recorded.memory.made]
         self.executor: Executor | None = None
         self.begin = 0  # a command buffer without commands
+        self.schedule = 0  # of all runs, where there are several
         self.replays = recorded.memory.replays
         self.sort_uses()
 
@@ -98,6 +99,8 @@ class Resources:
     def let_go(self) -> None:
         """Give native memory back, and all that was held: ahead of the pool, which then gives back what it has."""
         if self.executor is not None:
+            if self.schedule:
+                self.executor.destroy_schedule(self.schedule)
             for buffer in (self.begin, *(run.buffer for run in self.runs)):
                 if buffer:
                     self.executor.destroy_buffer(buffer)

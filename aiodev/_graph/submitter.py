@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import struct
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from aiodev._core.backend.interface import FAULTS
+from aiodev._core.backend.interface import FAULTS, ScheduleStep
 from aiodev._core.streams import trace
 from aiodev._core.streams.stream import Stream
 from aiodev._core.streams.trace import NodeNote
 from aiodev._core.timeline import faults
 from aiodev._core.timeline.gate import Gate, fails_on_error
 from aiodev._core.timeline.timeline import Timeline
+from aiodev._core.timeline.vector_clock import totals
 from aiodev._generator.state import guard
 from aiodev._graph.recorder import Branch, Node, Round
 from aiodev._graph.resources import Recorded, Resources
 from aiodev._graph.rows import Signal
-from aiodev._graph.schedule import START, CallStep, Run, Step
+from aiodev._graph.schedule import START, CallStep, Run, Step, WaitStep
 
 if TYPE_CHECKING:
     from aiodev._core.backend.device import Device
@@ -57,6 +59,10 @@ class Submitter:
         self._loading = list({node.kernel for node in nodes if node.kernel is not None and not node.kernel.ready})
         self._other_streams = len(recorded.stream_ids) - 1
         self._lanes: list[list[Stream]] = []
+        self._can_schedule = len(steps) > 1 and not any(isinstance(step, CallStep) for step in steps)
+        waits = [(step.lane, step.other) for step in steps if isinstance(step, WaitStep)]
+        self._waits, self._wait_count = set(waits), len(waits)
+        self._counts = Counter(step.lane for step in steps)
         self.is_plain = self._finds_plain()
 
     def submit(self, stream: Stream, patches: bytes) -> tuple[int, int, list[Signal]]:
@@ -158,6 +164,9 @@ class Submitter:
         """Submit all steps; gives the first and the last operation of the stream."""
         lanes = [stream, *self._lanes_for(stream)]
         timeline = stream.timeline
+        schedule = self._schedule_of(timeline) if self._can_schedule else 0
+        if schedule:
+            return self._submit_schedule(lanes, schedule, patches)
         begin = start = timeline.submitted
         if patches and not (self.only is not None and self.buffer_of(timeline, self.only)):
             start, patches = self._write(timeline, patches), b""  # before other streams, which wait for that
@@ -177,6 +186,41 @@ class Submitter:
         if timeline.submitted == begin:  # what was submitted before is not the replay, and may have failed
             timeline.operations.fill(timeline.queue, 0, 0, bytes(1))
         return begin + 1, timeline.submitted
+
+    def _schedule_of(self, timeline: Timeline) -> int:
+        """The executor's schedule of all steps, made when it is first needed; 0 where it has none, or a run no buffer."""
+        operations, resources = timeline.operations, self._resources
+        if operations.has_schedules and not resources.schedule and all(self.buffer_of(timeline, run) for run in resources.runs):
+            resources.schedule = operations.create_schedule(
+                [
+                    ScheduleStep(step.lane, step.buffer)
+                    if isinstance(step, Run)
+                    else ScheduleStep(step.lane, 0, step.other, step.step)
+                    for step in self._steps if isinstance(step, Run | WaitStep)
+                ]
+            )  # fmt: skip
+        return resources.schedule
+
+    def _submit_schedule(self, lanes: Sequence[Stream], schedule: int, patches: bytes) -> tuple[int, int]:
+        """Submit all steps by one call, behind what writes the patches.
+
+        Only this replay submits to the lanes but the first, so nobody asks what their operations are known to follow.
+        """
+        timelines = [lane.timeline for lane in lanes]
+        own = timelines[0]
+        values = [timeline.submitted for timeline in timelines]
+        queues = struct.pack(f"<{len(timelines)}q", *[timeline.queue for timeline in timelines])
+        start = values[0] = self._write(own, patches)
+        for lane, other in self._waits:
+            timelines[lane].keep_awaited(values[lane] + self._counts[lane], timelines[other])
+        own.operations.execute_schedule(schedule, queues, start)
+        totals.waits_enqueued += self._wait_count
+        if trace.active is not None:
+            for step in self._steps:
+                values[step.lane] += 1
+                if isinstance(step, Run):
+                    trace.active.note_replay(lanes[step.lane].stream_id, values[step.lane])
+        return start, own.submitted
 
     def _lanes_for(self, stream: Stream) -> list[Stream]:
         """The streams, but for the first, of a replay on this one: idle ones, which have forgotten what failed there.

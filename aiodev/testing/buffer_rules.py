@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from aiodev._core.backend.interface import COMPLETED, Command
+from aiodev._core.backend.interface import COMPLETED, Command, ScheduleStep
 from aiodev.testing.rule import NotApplicable, rule
 from aiodev.testing.workbench import Cells, Lane, Workbench
 
@@ -154,6 +154,43 @@ def signals_complete_positions(bench: Workbench) -> None:
         bench.executor.destroy_buffer(buffer)
 
 
+@rule
+def schedules_are_submitted_as_steps_would_be(bench: Workbench) -> None:
+    """A schedule's executions and waits go to the queues that it is given, behind what it is to begin behind, each time."""
+    executor = bench.executor
+    if not executor.has_schedules:
+        raise NotApplicable("there are no schedules")
+    lanes, cells, seeds = [bench.lane() for _ in range(3)], bench.cells([0] * 4), bench.cells([5, 7])
+
+    def copies(dst: int, src: int) -> int:
+        return executor.create_buffer(0, [Command("copy", 0, 8, _PAIR.pack(cells[dst], cells[src]))])[0]
+
+    buffers = [copies(1, 0), copies(2, 1), copies(3, 2)]  # each on a queue of its own, behind the one before
+    steps = [
+        ScheduleStep(1, 0, 0, -1),
+        ScheduleStep(1, buffers[0]),
+        ScheduleStep(2, 0, 1, 1),
+        ScheduleStep(2, buffers[1]),
+        ScheduleStep(0, 0, 2, 3),
+        ScheduleStep(0, buffers[2]),
+    ]
+    schedule = executor.create_schedule(steps)
+    for order, seed in (((0, 1, 2), 0), ((2, 0, 1), 1)):
+        queues = struct.pack("<3q", *[lanes[k].number for k in order])
+        own = lanes[order[0]]
+        before = [lane.submitted for lane in lanes]
+        _, gate = own.gate()
+        start = own.copy_word(cells[0], seeds[seed])
+        executor.execute_schedule(schedule, queues, start)
+        assert [lanes[k].submitted - before[k] for k in order] == [4, 2, 2], "steps went elsewhere, or are missing"
+        bench.open(gate)
+        own.finish()
+        assert bench.values(cells) == [(5, 7)[seed]] * 4
+    executor.destroy_schedule(schedule)
+    for buffer in buffers:
+        executor.destroy_buffer(buffer)
+
+
 RULES = (
     commands_run_in_order,
     fills_write_their_pattern,
@@ -161,4 +198,5 @@ RULES = (
     a_withdrawn_execution_does_not_run,
     branches_go_where_a_word_says,
     signals_complete_positions,
+    schedules_are_submitted_as_steps_would_be,
 )

@@ -17,7 +17,7 @@ from aiodev._demo.transformer import DeviceText, DeviceWeights, NumPyText, make_
 
 __all__ = ["FIGURES"]
 
-LAUNCHES, NODES = 50, 1000
+LAUNCHES, NODES, FORKS = 50, 1000, 10
 #: Seconds of a turn.
 TURN = 0.5
 
@@ -32,6 +32,14 @@ async def _eight(count: int = 3) -> list[aiodev.Array]:
     arrays = [aiodev.zeros(8, np.float32, "cpu") for _ in range(count)]
     await aiodev.synchronize("cpu")
     return arrays
+
+
+async def _awaited(count: int, submit: Callable[[], Awaitable[None]]) -> float:
+    """What submitting and awaiting takes, in µs."""
+    began = time.perf_counter()
+    for _ in range(count):
+        await submit()
+    return (time.perf_counter() - began) / count * 1e6
 
 
 async def replay_node(run: Run) -> Figure:
@@ -68,16 +76,37 @@ async def replay_launches(run: Run) -> Figure:
         launch()
     count = run.scale(500)
 
-    async def awaited(submit: Callable[[], Awaitable[None]]) -> float:
-        began = time.perf_counter()
-        for _ in range(count):
-            await submit()
-        return (time.perf_counter() - began) / count * 1e6
-
     values = await run.medians(
-        {"aiodev": lambda: awaited(lambda: graph.replay(stream)), "50 launches": lambda: awaited(launch)}
+        {"aiodev": lambda: _awaited(count, lambda: graph.replay(stream)), "50 launches": lambda: _awaited(count, launch)}
     )
     return Figure("replay of 50 small kernels + await", "µs", values, [Bar("50 launches", at_most=1 / 5)])
+
+
+async def replay_forks(run: Run) -> Figure:
+    """A graph of ten forks of four streams, a small kernel on each, and the same launches and waits, both awaited."""
+    streams = [aiodev.Stream("cpu") for _ in range(4)]
+    own, others = streams[0], streams[1:]
+    arrays = [await _eight() for _ in streams]
+
+    def launch() -> aiodev.Completion[None]:
+        for _ in range(FORKS):
+            for stream in others:
+                stream.wait_stream(own)
+            for stream, (x, y, out) in zip(streams, arrays, strict=True):
+                axpy[8, stream](2.0, x, y, out)
+            for stream in others:
+                own.wait_stream(stream)
+        return axpy[8, own](2.0, *arrays[0])
+
+    await launch()
+    async with aiodev.capture(own) as graph:
+        launch()
+    count = run.scale(200)
+
+    values = await run.medians(
+        {"aiodev": lambda: _awaited(count, lambda: graph.replay(own)), "launches and waits": lambda: _awaited(count, launch)}
+    )
+    return Figure("replay of 10 forks of 4 streams + await", "µs", values, [Bar("launches and waits", at_most=1 / 2)])
 
 
 async def capture_launches(run: Run) -> Figure:
@@ -148,6 +177,7 @@ async def tokens_of_eight(run: Run) -> Figure:
 FIGURES = {
     "replay_node": replay_node,
     "replay_launches": replay_launches,
+    "replay_forks": replay_forks,
     "capture_launches": capture_launches,
     "tokens_1": tokens_of_one,
     "tokens_8": tokens_of_eight,

@@ -83,6 +83,23 @@ class BufferRecord(Record):
     patches: Cell[int] = words(0)  #: of each where to write, and which word
 
 
+class ScheduledStep(Struct):
+    """A step of a schedule: the execution of a command buffer, or a wait for another step."""
+
+    lane: int  #: which of the queues it is submitted to
+    commands: Record | None  #: the command buffer; or None for a wait
+    other: int  #: the queue that is waited for
+    awaited: ScheduledStep | None  #: what is waited for there; or None for what the schedule begins behind
+    value: int  #: which operation it has become, the last time
+
+
+class Schedule(Struct):
+    """Steps that one call submits."""
+
+    count: int
+    steps: ScheduledStep = embedded(ScheduledStep, 0)
+
+
 class BranchRecord(Record):
     """A command that goes to another one if a word is zero."""
 

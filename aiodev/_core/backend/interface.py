@@ -32,6 +32,7 @@ __all__ = [
     "Executor",
     "Fault",
     "KernelSpec",
+    "ScheduleStep",
 ]
 
 #: Words of a queue's counters: int64, written by the backend, readable by anyone at any time. COMPLETED and FAULTS share
@@ -123,6 +124,20 @@ class Command(NamedTuple):
     #: word, and which of its bits count (none: go there in any case); of a signal the queue, and the last position that it has.
     arguments: bytes
     site: int = 0  #: where it was captured
+
+
+class ScheduleStep(NamedTuple):
+    """A step of a schedule: the execution of a buffer, or a wait; see :meth:`Executor.create_schedule`.
+
+    Example:
+        >>> aiodev.ScheduleStep(lane=1, buffer=0, other=0).awaited  # the second queue waits for what all begins behind
+        -1
+    """
+
+    lane: int  #: which of the queues it is submitted to
+    buffer: int  #: that is executed; 0 for a wait
+    other: int = 0  #: which queue is waited for
+    awaited: int = -1  #: the number of the step that is waited for, one of that queue; -1 for what all begins behind
 
 
 class KernelSpec(NamedTuple):
@@ -306,6 +321,26 @@ class Executor(ABC):
         word that is written there before. No buffer is executed by two queues at once.
         """
         raise NotImplementedError(f"{type(self).__name__} has no command buffers")
+
+    # Schedules: executions of buffers on several queues, and the waits between them, that one call submits, again and again.
+
+    #: Whether there are any; else the steps are submitted one by one.
+    has_schedules: ClassVar[bool] = False
+
+    def create_schedule(self, steps: Sequence[ScheduleStep]) -> int:
+        """Prepare steps, none of which comes before what it waits for."""
+        raise NotImplementedError(f"{type(self).__name__} has no schedules")
+
+    def destroy_schedule(self, schedule: int) -> None:
+        """Give a schedule back that nobody submits any more; what was submitted may still run."""
+        raise NotImplementedError(f"{type(self).__name__} has no schedules")
+
+    def execute_schedule(self, schedule: int, queues: bytes, start: int) -> None:
+        """Submit all steps, to queues given as int64, little-endian; steps that wait for none wait for ``start`` of the first.
+
+        No two threads submit the same schedule at once.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no schedules")
 
     # Streams of other libraries, by the driver's handle (for CUDA as DLPack has it: 1 is the legacy default stream). Only
     # where the host cannot reach the memory are these needed.

@@ -368,6 +368,14 @@ class Timeline:
         self.advance(number, known)
         return number
 
+    def keep_awaited(self, number: int, other: Timeline) -> None:
+        """Keep a timeline that operations up to ``number``, which are submitted next, wait for; nothing relies on that order.
+
+        It is kept from before: else somebody might learn of a failure there, and not of its cause.
+        """
+        self.release()
+        self._kept.append((number, other))
+
     def follow(self, number: int, other: Timeline, value: int) -> None:
         """Note that operation ``number``, a gate, is done after ``other``'s ``value``, and fails if that fails."""
         self.advance(number, merged(self.frontier[1], other.clock_at(value), self, other, value))

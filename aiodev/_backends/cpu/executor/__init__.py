@@ -37,7 +37,7 @@ A device's lock is held for tens of nanoseconds, and never across a call of the 
 from aiodev._backends.cpu.executor.fairness import make_room
 from aiodev._backends.cpu.executor.helping import help, spin
 from aiodev._backends.cpu.executor.memory_operations import copy_entry, fill_entry
-from aiodev._backends.cpu.executor.submission import execute, gate, launch, open_gate, stamp, wait
+from aiodev._backends.cpu.executor.submission import execute, execute_schedule, gate, launch, open_gate, stamp, wait
 from aiodev._backends.cpu.executor.waiting import arm
 from aiodev._backends.cpu.executor.withdrawal import withdraw
 from aiodev._backends.cpu.executor.worker import stop, work
@@ -51,6 +51,7 @@ __all__ = [
     "copy_entry",
     "create_gate",
     "execute",
+    "execute_schedule",
     "fill_entry",
     "forget_withdrawals",
     "forgive",

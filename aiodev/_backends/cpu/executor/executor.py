@@ -36,6 +36,8 @@ from aiodev._backends.cpu.structs import (
     Place,
     Queue,
     Record,
+    Schedule,
+    ScheduledStep,
     SignalRecord,
     Worker,
 )
@@ -45,7 +47,7 @@ from aiodev._backends.executor.arena import arena, words_at
 from aiodev._backends.executor.fields import WORD, offset_of, sizeof
 from aiodev._backends.executor.native_code import COMPILED
 from aiodev._backends.executor.structs import FAULT_SLOTS, KIND_DEPENDENCY, KIND_KERNEL, KIND_WITHDRAWN, NEVER, Waker
-from aiodev._core.backend.interface import COUNTER_WORDS, Command, Fault
+from aiodev._core.backend.interface import COUNTER_WORDS, Command, Fault, ScheduleStep
 from aiodev._core.backend.trace_log import TraceLog
 
 #: Waiting queues of each priority that a device's heaps have room for at first; they grow.
@@ -90,10 +92,11 @@ class NativeExecutor(HostExecutor):
     """Workers for ``device_count`` devices, ``threads_per_device`` each."""
 
     kind = "native"
-    has_buffers = has_branches = has_signals = True
+    has_buffers = has_branches = has_signals = has_schedules = True
 
     #: The hot methods, and ``withdraw``, are the compiled functions themselves, which an instance has.
-    launch = execute = wait = stamp = spin = help = arm = forgive = create_gate = gate = open_gate = withdraw = COMPILED
+    launch = execute = execute_schedule = wait = stamp = spin = help = COMPILED
+    arm = forgive = create_gate = gate = open_gate = withdraw = COMPILED
 
     def __init__(self, device_count: int, threads_per_device: int, spin_ns: int) -> None:
         code = self._code = native_code.load(native.__name__, native_key())
@@ -110,6 +113,7 @@ class NativeExecutor(HostExecutor):
         self._stopped = False
         self.launch = code.function(native.launch)
         self.execute = code.function(native.execute)
+        self.execute_schedule = code.function(native.execute_schedule)
         self.wait = code.function(native.wait)
         self.stamp = code.function(native.stamp)
         self.spin = code.function(native.spin)
@@ -306,6 +310,24 @@ class NativeExecutor(HostExecutor):
     def destroy_buffer(self, buffer: int) -> None:
         """Let go of its memory."""
         del self._buffers[buffer]
+
+    # Schedules
+
+    def create_schedule(self, steps: Sequence[ScheduleStep]) -> int:
+        """The steps as native code reads them, one behind the other."""
+        memory = ctypes.create_string_buffer(sizeof(Schedule) + sizeof(ScheduledStep) * len(steps))
+        schedule = Schedule(ctypes.addressof(memory))
+        schedule.count = len(steps)
+        for number, (lane, buffer, other, awaited) in enumerate(steps):
+            step = schedule.steps[number]
+            step.lane, step.commands, step.other = lane, Record(buffer) if buffer else None, other
+            step.awaited = None if awaited < 0 else schedule.steps[awaited]
+        self._buffers[schedule.address] = memory
+        return schedule.address
+
+    def destroy_schedule(self, schedule: int) -> None:
+        """Let go of its memory."""
+        del self._buffers[schedule]
 
     # Wakers
 

@@ -20,13 +20,14 @@ from aiodev._backends.cpu.structs import (
     LinkRecord,
     Queue,
     Record,
+    Schedule,
     StampRecord,
     WaitRecord,
 )
 from aiodev._backends.executor.compile import boolean, bytes_type, exported, inner, int64, void
 from aiodev._backends.executor.fields import WORD, sizeof
 from aiodev._backends.executor.gates import release_gate
-from aiodev._backends.executor.intrinsics import aligned_alloc, bytes_address, bytes_length, copy_memory, free
+from aiodev._backends.executor.intrinsics import aligned_alloc, bytes_address, bytes_length, copy_memory, free, get
 from aiodev._backends.executor.locking import lock, unlock
 from aiodev._backends.executor.structs import GATE_FAILED, GATE_OPEN, Gate
 from aiodev._backends.executor.tracing import claim_slot, describe_trace
@@ -93,19 +94,18 @@ def launch(queue: Queue, entry: Entry, size: int, arguments: bytes, site: int) -
     return publish(queue)
 
 
-@exported(int64(int64, int64, bytes_type))
-def execute(queue: Queue, commands: Record, patches: bytes) -> int:
+@inner
+def add_execution(queue: Queue, commands: Record, patches: int, nbytes: int) -> int:
     """Append the execution of a command buffer, behind the writing of patches, (address, word) each; returns its value."""
-    nbytes = bytes_length(patches)
     record = BufferRecord(append(queue, OP_BUFFER, sizeof(BufferRecord) + nbytes))
     record.commands = commands
     record.count = nbytes // (2 * WORD)
-    copy_memory(record.patches, bytes_address(patches), nbytes)
+    copy_memory(record.patches, patches, nbytes)
     return publish(queue)
 
 
-@exported(int64(int64, int64, int64))
-def wait(queue: Queue, other: Queue, value: int) -> int:
+@inner
+def add_wait(queue: Queue, other: Queue, value: int) -> int:
     """Append a wait for another queue; returns its value."""
     node = find_node(other, queue.address)
     record = WaitRecord(append(queue, OP_WAIT, sizeof(WaitRecord)))
@@ -114,6 +114,36 @@ def wait(queue: Queue, other: Queue, value: int) -> int:
     record.node = node
     describe_trace(record.mark, other.address, value)
     return publish(queue)
+
+
+@exported(int64(int64, int64, bytes_type))
+def execute(queue: Queue, commands: Record, patches: bytes) -> int:
+    """Append the execution of a command buffer, behind the writing of patches, (address, word) each; returns its value."""
+    return add_execution(queue, commands, bytes_address(patches), bytes_length(patches))
+
+
+@exported(void(int64, bytes_type, int64))
+def execute_schedule(schedule: Schedule, queues: bytes, start: int) -> None:
+    """Append the steps of a schedule to queues, which ``queues`` has one behind the other, behind ``start`` of the first.
+
+    What a step waits for was appended before it, and has left its number there.
+    """
+    lanes = bytes_address(queues)
+    for number in range(schedule.count):
+        step = schedule.steps[number]
+        queue, commands = Queue(get(lanes + WORD * step.lane)), step.commands
+        if commands is not None:
+            step.value = add_execution(queue, commands, lanes, 0)
+        else:
+            awaited = step.awaited
+            point = start if awaited is None else awaited.value
+            step.value = add_wait(queue, Queue(get(lanes + WORD * step.other)), point)
+
+
+@exported(int64(int64, int64, int64))
+def wait(queue: Queue, other: Queue, value: int) -> int:
+    """Append a wait for another queue; returns its value."""
+    return add_wait(queue, other, value)
 
 
 @exported(int64(int64, int64))
