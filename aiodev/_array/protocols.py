@@ -20,21 +20,32 @@ from aiodev._core.backend.device import HOST, Device
 from aiodev._core.backend.device_info import capabilities
 from aiodev._core.errors import CaptureError
 from aiodev._core.finalizing import until_exit
+from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
+from aiodev._core.timeline.recording import under_way
 from aiodev._core.waiting.blocking import wait_all_blocking
 
 if TYPE_CHECKING:
     from aiodev._array.form import Form
     from aiodev._memory.buffer import Buffer
 
-__all__ = ["Protocols", "host_view", "interface", "wait_for_uses"]
+__all__ = ["Protocols", "host_view", "interface", "refuse_captured", "wait_for_uses"]
 
 #: Handles of CUDA streams that mean another thing than an address: the legacy default stream, and the thread's own.
 LEGACY, PER_THREAD = 1, 2
 
 
+def refuse_captured(buffer: Buffer) -> None:
+    """Refuse what is known only when a graph is replayed, to the task that captures it."""
+    recording = current_stream(buffer.source.device).timeline.recording
+    if recording is not None and recording.depends_on_replay(buffer):
+        recording.refuse("the host cannot read what is known only when the graph is replayed")
+
+
 def wait_for_uses(buffer: Buffer) -> None:
     """Block until nothing uses the memory, and raise what went wrong with its contents."""
+    if under_way:
+        refuse_captured(buffer)
     wait_all_blocking(buffer.pending(), None)
     buffer.check()
 

@@ -32,7 +32,7 @@ import numpy as np
 
 from aiodev._array import layout
 from aiodev._array.dtypes import DType
-from aiodev._array.protocols import Protocols, host_view
+from aiodev._array.protocols import Protocols, host_view, refuse_captured
 from aiodev._array.tuning import DIRECT, READ_LOCKED, READERS_KEPT, SMALL, WASTE
 from aiodev._core.at_fork import in_child
 from aiodev._core.streams.completion import Completion, Reached
@@ -109,7 +109,7 @@ def read_blocking(array: Protocols, timeout: float | None) -> HostArray:
 def read_at_once(array: Protocols) -> HostArray | None:
     """The copy, if nothing has to be waited for."""
     if under_way:
-        _refuse_captured(array)
+        refuse_captured(array._buffer)
     buffer, form = array._buffer, array._form
     if form.size * form.itemsize > DIRECT:
         return None
@@ -125,7 +125,7 @@ def read_at_once(array: Protocols) -> HostArray | None:
 def item_at_once(array: Protocols) -> Any:
     """The only element as a Python number, if nothing has to be waited for; else None."""
     if under_way:
-        _refuse_captured(array)
+        refuse_captured(array._buffer)
     buffer = array._buffer
     kind = _NUMBERS.get(array._form.dtype)
     if kind is None or not buffer.source.host_accessible or not buffer.is_written():
@@ -148,13 +148,6 @@ def at_hand(array: Protocols) -> HostArray | None:
     if any(value and timeline.error_of(value) is not None for timeline, value in buffer.contents()):
         return None
     return host_view(array)
-
-
-def _refuse_captured(array: Protocols) -> None:
-    """Refuse what is known only when a graph is replayed, to the task that captures it."""
-    recording = current_stream(array.device).timeline.recording
-    if recording is not None and recording.depends_on_replay(array._buffer):
-        recording.refuse("the host cannot read what is known only when the graph is replayed")
 
 
 def _not_to_be_held_for(buffer: Buffer) -> list[Point]:

@@ -16,16 +16,23 @@ import re
 import sys
 import threading
 from collections.abc import Iterable
+from inspect import CO_COROUTINE
 from types import CodeType, FrameType
 
 from aiodev._core import arguments
 
-__all__ = ["describe_site", "enter_library", "enter_node", "forget_nodes", "here", "index_of", "is_library", "node_of",
-           "outside", "register_library", "show", "standing"]  # fmt: skip
+__all__ = ["called", "describe_site", "enter_library", "enter_node", "forget_nodes", "here", "index_of", "is_library",
+           "node_of", "outside", "register_library", "show", "standing"]  # fmt: skip
 
 #: File names of IPython's cells. Notebooks name a file that does not exist; IPython knows the cell.
 _CELL = re.compile(r"<ipython-input-(\d+)-\w+>\Z")
 _NOTEBOOK = re.compile(r".*[/\\]ipykernel_\d+[/\\][^/\\]+\Z")
+
+#: Libraries of event loops, and of those the modules that call a task's next step.
+_LOOP_LIBRARIES = frozenset({"asyncio", "trio", "anyio", "uvloop"})
+_LOOPS = frozenset({"asyncio.events", "asyncio.base_events", "asyncio.runners", "trio._core._run"})
+#: Methods that a program calls by the name of the class.
+_BLOCK = frozenset({"__init__", "__enter__", "__exit__", "__aenter__", "__aexit__"})
 
 _codes: list[CodeType] = []
 #: Index by the code object's id; 0 for a library's.
@@ -116,6 +123,48 @@ def is_library(frame: FrameType) -> bool:
             return True
         name = name.rpartition(".")[0]
     return False
+
+
+def called(frame: FrameType | None) -> tuple[str | None, str | None]:
+    """What the program called of a library, whose frame this is, and where, as ``file:line``; None for what is not known.
+
+    The frames of an event loop's library between the two are nobody's calls. Where the loop itself called, as it does for
+    ``asyncio.gather(done)``, no line of the program is above.
+    """
+    call: str | None = None
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        root = name.partition(".")[0]
+        if name in _LOOPS:
+            break
+        if root == "aiodev":
+            call = _public_name(frame, call)
+        elif is_library(frame):
+            call = frame.f_code.co_qualname
+        elif root not in _LOOP_LIBRARIES:
+            return call, f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
+    return call, None
+
+
+def _public_name(frame: FrameType, inner: str | None) -> str | None:
+    """What a program calls the function of a frame of ours; ``inner``: what that has called, if it has no such name."""
+    code = frame.f_code
+    name = code.co_qualname
+    if "self" not in frame.f_locals or "<locals>" in name:
+        return name
+    public = next((kind for kind in type(frame.f_locals["self"]).__mro__ if _is_public(kind)), None)
+    if public is None:  # of what a function has made, which is awaited
+        return "await" if code.co_flags & CO_COROUTINE else inner
+    return public.__name__ if code.co_name in _BLOCK else f"{public.__name__}.{code.co_name}"
+
+
+def _is_public(kind: type) -> bool:
+    """Whether a program has a class of ours by its name; where it is defined says so only once somebody has used that."""
+    module = kind.__module__
+    if not module.startswith("aiodev"):
+        return False
+    return kind.__name__ in sys.modules["aiodev"].__all__ or (module.count(".") == 1 and "._" not in module)
 
 
 def enter_node(site: int | str, number: int) -> int:

@@ -33,6 +33,7 @@ Messages are built here, from attributes, in one order: what was asked, what was
 from __future__ import annotations
 
 import copy
+import sys
 from typing import Any
 
 from aiodev._core import callsites
@@ -252,6 +253,12 @@ class CaptureError(DeviceError):
     def __str__(self) -> str:
         where = f" at {callsites.show(self.place)}" if self.place else ""
         return f"{self.call}{where}: {self.reason}" if self.call else self.reason
+
+
+def refused(reason: str, call: str | None = None) -> CaptureError:
+    """The error of what the program called, and where it did; ``call`` where that has another name than its function."""
+    found, place = callsites.called(sys._getframe(1))
+    return CaptureError(reason, call=call or found, place=place)
 
 
 class InvalidDeviceError(DeviceError, ValueError):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, SupportsIndex
 
 from aiodev._core.arguments import integer
 from aiodev._core.backend.registry import DeviceLike, registry
-from aiodev._core.errors import CaptureError
+from aiodev._core.errors import refused
 from aiodev._generator.philox import child_seed
 from aiodev._generator.state import BLOCK, State, check_offset, check_seed, fresh_seed, guard, parse_state
 
@@ -218,7 +218,7 @@ class Generator:
 
     def _refuse_recorded(self, what: str) -> None:
         if self in recordings.get():
-            raise CaptureError(f"{what} a generator while its draws are recorded: a replay could not repeat that")
+            raise refused(f"{what} a generator while its draws are recorded: a replay could not repeat that")
 
     def __copy__(self) -> Generator:
         return self.clone_state()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiodev._array.array import Array
 from aiodev._core import arguments
-from aiodev._core.errors import CaptureError
+from aiodev._core.errors import refused
 from aiodev._core.streams.current import current_stream
 from aiodev._graph.recorder import Recorder
 
@@ -22,7 +22,7 @@ class Block:
     def __enter__(self) -> None:
         condition, name = self._condition, f"{self._label}_"
         if self._recorder is None:
-            raise CaptureError("blocks are captured with the graph", call=f"Graph.{name}")
+            raise refused("blocks are captured with the graph", f"Graph.{name}")
         recorder: Recorder = self._recorder
         if not isinstance(condition, Array) or condition.dtype.kind not in "biu" or condition.device is not recorder.device:
             expected = f"an array of integers or truth values on {recorder.device}"
@@ -33,13 +33,13 @@ class Block:
             raise ValueError(f"{name}: condition is in an input, whose place another array may take; copy it")
         stream = current_stream(recorder.device)
         if stream.timeline.recording is not recorder:
-            recorder.refuse(f"{stream!r} is not captured")
+            raise refused(f"{stream!r} is not captured", f"Graph.{name}")
         handle = stream.timeline.handle
         if not handle.started:
-            recorder.refuse(f"{recorder.device} has not started: it cannot branch")
+            raise refused(f"{recorder.device} has not started: it cannot branch", f"Graph.{name}")
         executor = handle.backend.executor
         if not (executor.has_buffers and executor.has_branches):
-            recorder.refuse(f"{recorder.device} has no command buffers that branch")
+            raise refused(f"{recorder.device} has no command buffers that branch", f"Graph.{name}")
         rows = self._rows
         if rows is not None:
             if not isinstance(rows, Array) or rows.device is not recorder.device:
@@ -47,7 +47,7 @@ class Block:
             if rows.ndim == 0:
                 raise ValueError(f"{name}: rows has no dimensions; expected an array with a row for each round")
             if not executor.has_signals:
-                recorder.refuse(f"{recorder.device} cannot signal the end of a round while a loop runs")
+                raise refused(f"{recorder.device} cannot signal the end of a round while a loop runs", f"Graph.{name}")
             recorder.hold(rows._buffer, True)
         recorder.open_block(stream.timeline, self._label, condition, rows)
 

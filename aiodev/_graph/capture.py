@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from aiodev._core import arguments, context
-from aiodev._core.errors import CaptureError
+from aiodev._core.errors import refused
 from aiodev._core.streams.stream import Stream
 from aiodev._core.timeline.recording import under_way
 from aiodev._core.waiting.reactor import starting
@@ -106,7 +106,7 @@ class capture:
         if self._token is not None:
             raise RuntimeError("a capture is entered once; make another one")
         if stream.timeline.recording is not None:
-            raise CaptureError(f"{stream!r} is being captured already", call="capture")
+            raise refused(f"{stream!r} is being captured already")
         if self._pool is not None and self._pool.device is not stream.device:
             raise ValueError(f"capture: pool: expected one of {stream.device}, got one of {self._pool.device}")
         graph = self._graph = Graph(stream.device)
@@ -142,7 +142,7 @@ class capture:
                 graph._give_up()
         if loose:
             names = ", ".join(map(repr, loose))
-            raise CaptureError(f"{names}: captured, and nothing waits for it; have the captured stream wait", call="capture")
+            raise refused(f"{names}: captured, and nothing waits for it; have the captured stream wait")
         if is_whole:
             graph._seal()
 

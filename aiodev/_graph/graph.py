@@ -13,7 +13,7 @@ from aiodev._array.array import Array
 from aiodev._array.dtypes import parse_dtype
 from aiodev._core import arguments, callsites
 from aiodev._core.at_fork import in_child
-from aiodev._core.errors import BadForkError, CaptureError
+from aiodev._core.errors import BadForkError, refused
 from aiodev._core.streams import trace
 from aiodev._core.streams.completion import Completion, several
 from aiodev._core.streams.current import current_stream
@@ -117,7 +117,7 @@ class Graph:
             TypeError: it is neither.
         """
         if self._recorder is None:
-            raise CaptureError("inputs are named while the graph is captured", call="Graph.input")
+            raise refused("inputs are named while the graph is captured")
         recorder = self._recorder
         arguments.instance("input", "name", name, str, "a name")
         if name in self._inputs:
@@ -134,7 +134,7 @@ class Graph:
             recorder.hold(value._buffer, False)
             recorder.inputs.add(value._buffer)
             return value
-        number = number_of("input", name, value, None if dtype is None else parse_dtype(dtype))
+        number = number_of("input", name, value, None if dtype is None else parse_dtype(dtype), "an array or a number")
         array = recorder.make_fresh((), number.dtype)
         self._inputs[name] = Input(array, True)
         self._inputs.set_number(array, number)
@@ -476,7 +476,10 @@ class Graph:
         return f"<aiodev.Graph of {operations} operations on {self.device}{streams}>"
 
     def __str__(self) -> str:
-        """A table of its operations: number, stream, kernel, size, what it follows on other streams, where it was captured."""
+        """A table of its operations: number, stream, kernel, size, what it follows on other streams, where it was captured.
+
+        Streams have the ids that they had then, in the process that captured it.
+        """
         shown = repr(self)
         return f"{shown}\n{as_table(self._steps, self._stream_ids)}" if self._steps else shown
 

@@ -129,7 +129,7 @@ class Inputs(dict[str, Input]):
                 self.words[run.places[k] + at] = word
 
 
-def number_of(function: str, name: str, value: Any, dtype: DType | None) -> np.ndarray[Any, DType]:
+def number_of(function: str, name: str, value: Any, dtype: DType | None, expected: str = "a number") -> np.ndarray[Any, DType]:
     """A number as its bytes are on the device."""
     if isinstance(value, bool | int | float | complex | np.generic):
         try:
@@ -139,4 +139,4 @@ def number_of(function: str, name: str, value: Any, dtype: DType | None) -> np.n
         if dtype is not None or found.dtype.kind in "biufc":
             parse_dtype(found.dtype)
             return found
-    raise TypeError(f"{function}: {name}: expected an array or a number, got {type(value).__name__}")
+    raise TypeError(f"{function}: {name}: expected {expected}, got {type(value).__name__}")

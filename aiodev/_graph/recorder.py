@@ -8,7 +8,6 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -17,7 +16,7 @@ from aiodev._array.array import Array, make_array
 from aiodev._core import callsites
 from aiodev._core.backend.interface import COMPLETED, COUNTER_WORDS, SUBMITTED, Command, Executor
 from aiodev._core.config import settings
-from aiodev._core.errors import CaptureError
+from aiodev._core.errors import CaptureError, refused
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.native_calls import address_places
 from aiodev._core.streams.stream import Stream, streams_of
@@ -155,6 +154,22 @@ class Call:
     def __init__(self, lane: int, value: int, function: Callable[..., Any], arguments: tuple[Any, ...], site: int) -> None:
         self.lane, self.value, self.function, self.arguments, self.site = lane, value, function, arguments, site
 
+    def noting(self) -> Callable[..., Any]:
+        """The function; what it raises has a note of where it was captured, since no line of the program is above the call."""
+        function, place = self.function, callsites.describe_site(self.site)
+        note = f"{self.name}: a call of a graph" + (f", captured at {callsites.show(place)}" if place else "")
+
+        def call(*arguments: Any) -> Any:
+            try:
+                return function(*arguments)
+            except BaseException as error:
+                if note not in getattr(error, "__notes__", ()):  # it may be one that was raised before
+                    error.add_note(note)
+                raise
+
+        call.__qualname__ = self.name  # by which a profile has it
+        return call
+
     @property
     def name(self) -> str:
         """What is called."""
@@ -196,6 +211,11 @@ class RecordedTimeline(Timeline):
         """The same."""
         self._recorder.kept.append(needed)
         return submit(*args)
+
+    def let_go(self) -> None:
+        """Refuse, once the capture is over: who comes here, of all that ask whether it is done, takes it for done."""
+        if self.lost is not None:
+            raise refused(str(self.lost))
 
     def gate(self, by_program: bool = False) -> NoReturn:
         """Refuse: what opens it is the host."""
@@ -403,6 +423,7 @@ class Recorder(Executor):
             for timeline in self._timelines:
                 timeline.recording = None
                 timeline.lose(CaptureError(reason))
+                timeline.needed.append([0, None])  # so that nobody finds it done without asking `let_go`
                 del timeline._recorder  # the two would hold each other, and the memory of the graph
             self._timelines.clear()
             self.stream_ids = [stream.stream_id for stream in self.streams]
@@ -594,8 +615,7 @@ class Recorder(Executor):
 
     def refuse(self, reason: str) -> NoReturn:
         """Raise CaptureError, which names what the program called, and where."""
-        call, place = _called(sys._getframe(1))
-        raise CaptureError(reason, call=call, place=place)
+        raise refused(reason)
 
     def _refuse_wait(self, *args: Any, **named: Any) -> Any:
         self.refuse("the host cannot wait for captured work, which runs when the graph is replayed")
@@ -618,15 +638,3 @@ class Recorder(Executor):
 
 def _site() -> int:
     return callsites.outside(sys._getframe(2))
-
-
-def _called(frame: FrameType | None) -> tuple[str | None, str | None]:
-    """The function of a library that the program called, and where."""
-    call: str | None = None
-    while frame is not None:
-        name = frame.f_globals.get("__name__", "")
-        if name != "aiodev" and not name.startswith("aiodev.") and not callsites.is_library(frame):
-            return call, f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        call = frame.f_code.co_qualname
-        frame = frame.f_back
-    return call, None

@@ -176,7 +176,7 @@ class Submitter:
             if isinstance(step, Run):
                 value = self._run(lanes[step.lane], step, patches)
             elif isinstance(step, CallStep):
-                value = lanes[step.lane].call(step.call.function, *step.call.arguments).value
+                value = lanes[step.lane].call(step.call.noting(), *step.call.arguments).value
             else:
                 other = lanes[step.other].timeline
                 point = start if step.step == START else values[step.step]

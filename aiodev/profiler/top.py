@@ -145,7 +145,7 @@ def serve_top() -> TopServer:
 def snapshot() -> dict[str, Any]:
     """What a client is told."""
     living = [stream for stream in list(_stream._streams.values()) if stream.timeline.lost is None]
-    living.sort(key=lambda stream: (stream.qsize(), stream.timeline.submitted), reverse=True)
+    living.sort(key=lambda stream: (stream._pending(), stream.timeline.submitted), reverse=True)
     return {
         "pid": os.getpid(),
         "program": " ".join([Path(sys.argv[0]).name or "python", *sys.argv[1:]])[:200],
@@ -154,7 +154,7 @@ def snapshot() -> dict[str, Any]:
         "streams": [
             {
                 "id": stream.stream_id, "device": str(stream.device), "priority": stream.priority,
-                "submitted": stream.timeline.submitted, "pending": stream.qsize(),
+                "submitted": stream.timeline.submitted, "pending": stream._pending(),
             }
             for stream in living[:MOST_STREAMS]
         ],

@@ -176,8 +176,10 @@ async def test_host_calls(device: str) -> None:
         double[1](x)
     await graph.replay()
     assert seen == [1 / 2] and await x.tolist() == [2]
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(ZeroDivisionError) as caught:
         await graph.replay()
+    (note,) = caught.value.__notes__
+    assert "<lambda>: a call of a graph, captured at " in note and __file__ in note
     assert len(graph) == 4
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import numpy as np
 import pytest
 from captured import add_one, double, ready
 
@@ -18,10 +19,11 @@ async def test_branch_that_never_joins_is_refused(device: str) -> None:
     """A capture fails that leaves a stream which nothing waits for; all streams work as before."""
     first, second = aiodev.Stream(device), aiodev.Stream(device)
     x = await ready(aiodev.zeros(4, device=device))
-    with pytest.raises(aiodev.CaptureError, match=f"Stream {second.stream_id} .*nothing waits for it"):
+    with pytest.raises(aiodev.CaptureError, match=f"capture at .*Stream {second.stream_id} .*nothing waits for it") as caught:
         async with aiodev.capture(first) as graph:
             second.wait_stream(first)
             double[4, second](x)
+    assert (caught.value.place or "").startswith(__file__)
     await add_one[4, first](x)
     await add_one[4, second](x)
     assert await x.tolist() == [2] * 4
@@ -39,10 +41,6 @@ async def test_generators_are_not_touched_by_a_capture() -> None:
     assert generator.get_offset() == 0 and generator.initial_seed() == 5
 
 
-async def _await(x: aiodev.Array, stream: aiodev.Stream, done: aiodev.Completion[None]) -> None:
-    await done
-
-
 REFUSALS: dict[str, Any] = {
     "Completion.__await__": lambda x, stream, done: done.__await__().send(None),
     "Completion.query": lambda x, stream, done: done.query(),
@@ -57,7 +55,30 @@ REFUSALS: dict[str, Any] = {
     "Stream.wait": lambda x, stream, done: stream.wait(aiodev.Stream("cpu").call(int)),
     "Stream.wait_event": lambda x, stream, done: stream.wait_event(aiodev.default_stream("cpu").record_event()),
     "Graph.replay": lambda x, stream, done: _graph().replay(stream),
+    "Stream.query": lambda x, stream, done: stream.query(),
+    "Stream.qsize": lambda x, stream, done: stream.qsize(),
+    "Stream.empty": lambda x, stream, done: stream.empty(),
+    "Event.query": lambda x, stream, done: stream.record_event().query(),
+    "Completion.done": lambda x, stream, done: done.done(),
+    "Array.__bool__": lambda x, stream, done: bool(x[0]),
+    "Array.__array_interface__": lambda x, stream, done: np.asarray(x),
+    "Array.__dlpack__": lambda x, stream, done: np.from_dlpack(x),
+    "capture": lambda x, stream, done: aiodev.capture(stream).__aenter__().send(None),
+    "Generator.manual_seed": lambda x, stream, done: _drawn().manual_seed(1),
+    "Generator.set_state": lambda x, stream, done: _drawn().set_state(bytes(16)),
+    "Generator.get_state": lambda x, stream, done: _drawn().get_state(),
+    "Generator.set_offset": lambda x, stream, done: _drawn().set_offset(4),
+    "Generator.get_offset": lambda x, stream, done: _drawn().get_offset(),
+    "Generator.clone_state": lambda x, stream, done: _drawn().clone_state(),
+    "Generator.spawn": lambda x, stream, done: _drawn().spawn(1),
+    "Graph.while_": lambda x, stream, done: _graph().while_(x).__enter__(),
+    "Graph.if_": lambda x, stream, done: _graph().if_(x).__enter__(),
+    "Graph.input": lambda x, stream, done: _graph().input("x", 1),
 }
+
+
+def _drawn() -> aiodev.Generator:
+    return aiodev.Generator("cpu")
 
 
 def _graph() -> aiodev.Graph:
@@ -90,6 +111,42 @@ async def test_refused_call_is_named(call: str) -> None:
     assert len(graph) == 2
     await graph.replay(stream)
     assert await x.tolist() == [3] * 4
+
+
+async def _gather(done: aiodev.Completion[None], x: aiodev.Array) -> None:
+    await asyncio.gather(done)
+
+
+async def _await(done: aiodev.Completion[None], x: aiodev.Array) -> None:
+    await done
+
+
+async def _wait_for(done: aiodev.Completion[None], x: aiodev.Array) -> None:
+    await asyncio.wait_for(_await(done, x), 30)
+
+
+async def _nonzero(done: aiodev.Completion[None], x: aiodev.Array) -> None:
+    await kernels.nonzero(x)
+
+
+@pytest.mark.parametrize(
+    ("ask", "call", "is_placed"),
+    [
+        (_await, "Completion.__await__", True),
+        (_wait_for, "Completion.__await__", True),
+        (_gather, "Completion.__await__", False),
+        (_nonzero, "await", True),
+    ],
+)
+async def test_refused_await_is_placed_in_the_program(ask: Any, call: str, is_placed: bool) -> None:
+    """The place is a line of the program, if one waits there, and never one of a loop's library or of ours."""
+    x = await ready(aiodev.ones(4, device="cpu"))
+    async with aiodev.capture(aiodev.Stream("cpu")):
+        done = double[4](x)
+        with pytest.raises(aiodev.CaptureError) as caught:
+            await ask(done, x)
+    assert caught.value.call == call
+    assert caught.value.place is None if not is_placed else (caught.value.place or "").startswith(__file__)
 
 
 @pytest.mark.parametrize("wait", ["completion", "stream", "array", "device", "close"])
@@ -130,8 +187,25 @@ async def test_completion_of_captured_work_after_the_capture() -> None:
     x = await ready(aiodev.ones(4, device="cpu"))
     async with aiodev.capture(aiodev.Stream("cpu")):
         done = double[4](x)
+    for ask in (done.query, done.done, done.result, done.exception, done.synchronize_blocking):
+        with pytest.raises(aiodev.CaptureError, match=r"^Completion\.\w+ at .*runs when its graph is replayed"):
+            ask()
     with pytest.raises(aiodev.CaptureError, match="runs when its graph is replayed"):
         await done
+    assert "Completion" in repr(done)
+
+
+async def test_recorded_operations_take_up_no_room() -> None:
+    """More operations than a stream has room for are captured: none of them is pending."""
+    stream = aiodev.Stream("cpu", maxsize=2)
+    x = await ready(aiodev.ones(4, device="cpu"))
+    async with aiodev.capture(stream) as graph:
+        for _ in range(5):
+            double[4](x)
+        assert not stream.full()
+        await stream.drain(2)
+    await graph.replay(stream)
+    assert await x.tolist() == [32] * 4
 
 
 async def test_error_in_the_block_leaves_everything_as_before(device: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Generic, NoReturn, TypeVar, cast, final
 from aiodev._core import arguments, callsites
 from aiodev._core.backend.interface import COMPLETED, FAULTS
 from aiodev._core.streams.outcome import Outcome
+from aiodev._core.timeline.recording import NOT_DONE
 from aiodev._core.timeline.timeline import Timeline
 from aiodev._core.waiting import callbacks
 from aiodev._core.waiting.blocking import wait_blocking
@@ -80,11 +81,15 @@ class Completion(Generic[T]):
         raise TypeError("completions are not pickled or copied: wait here, and send what `await completion` gives")
 
     def query(self) -> bool:
-        """Whether the operation is done (failed counts as done). One load; never blocks, never raises."""
+        """Whether the operation is done (failed counts as done). One load; never blocks.
+
+        Raises:
+            CaptureError: it was captured into a graph.
+        """
         timeline = self._timeline
         if timeline.counters[COMPLETED] < self._value:
             if timeline.recording is not None:
-                timeline.recording.refuse("captured work is not done before its graph is replayed")
+                timeline.recording.refuse(NOT_DONE)
             return False
         if timeline.needed:
             timeline.let_go()
@@ -236,7 +241,7 @@ class Completion(Generic[T]):
         return self.result()
 
     def __repr__(self) -> str:
-        state = "done" if self.query() else "pending"
+        state = "done" if self._timeline.reached(self._value) else "pending"
         return f"<Completion {self._value} of {self._timeline.label}, {state}>"
 
 

@@ -29,6 +29,7 @@ from aiodev._core.streams.host_calls import Call
 from aiodev._core.streams.native_calls import NativeStream, external_handle
 from aiodev._core.streams.outcome import Outcome
 from aiodev._core.timeline.gate import Gate, opened_on_error
+from aiodev._core.timeline.recording import NOT_DONE
 from aiodev._core.timeline.timeline import Timeline
 from aiodev._core.waiting.blocking import wait_blocking
 from aiodev._core.waiting.reactor import at_hand, current_reactor, others_first, starting
@@ -178,7 +179,7 @@ class Stream(NativeStream):
     def _check_room(self) -> None:
         if self._closed:
             raise ClosedError(self)
-        if self.maxsize and self.qsize() >= self.maxsize:
+        if self.maxsize and self._pending() >= self.maxsize:
             from aiodev._core.streams.capacity import StreamFullError  # not above: it needs asyncio
 
             raise StreamFullError(self, self.maxsize)
@@ -357,9 +358,15 @@ class Stream(NativeStream):
     # Waiting
 
     def query(self) -> bool:
-        """Whether everything submitted so far is done. Never blocks, never raises."""
+        """Whether everything submitted so far is done. Never blocks.
+
+        Raises:
+            CaptureError: it is being captured.
+        """
         timeline = self.timeline
         if timeline.counters[COMPLETED] < timeline.counters[SUBMITTED]:
+            if timeline.recording is not None:
+                timeline.recording.refuse(NOT_DONE)
             return False
         if timeline.needed:
             timeline.let_go()
@@ -391,9 +398,20 @@ class Stream(NativeStream):
         timeline.check_all(submitted)
 
     def qsize(self) -> int:
-        """Operations submitted and not done."""
-        counters = self.timeline.counters
-        return max(0, counters[SUBMITTED] - counters[COMPLETED])
+        """Operations submitted and not done.
+
+        Raises:
+            CaptureError: it is being captured.
+        """
+        if self.timeline.recording is not None:
+            self.timeline.recording.refuse(NOT_DONE)
+        return self._pending()
+
+    def _pending(self) -> int:
+        """Operations submitted and not done; none while it is captured, since what is recorded takes up no room."""
+        timeline = self.timeline
+        counters = timeline.counters
+        return max(0, counters[SUBMITTED] - counters[COMPLETED]) if timeline.recording is None else 0
 
     def empty(self) -> bool:
         """Whether nothing is pending."""
@@ -401,7 +419,7 @@ class Stream(NativeStream):
 
     def full(self) -> bool:
         """Whether ``maxsize`` operations are pending; never true of an unbounded stream."""
-        return bool(self.maxsize) and self.qsize() >= self.maxsize
+        return bool(self.maxsize) and self._pending() >= self.maxsize
 
     async def drain(self, n: int = 1) -> None:
         """Wait until there is room for ``n`` more operations; that is at once while there is, and on an unbounded stream.
@@ -437,19 +455,19 @@ class Stream(NativeStream):
         draining = current_reactor().draining
         line = draining.get(self)
         if line is None:
-            if self.qsize() + n <= self.maxsize:
+            if self._pending() + n <= self.maxsize:
                 return
             line = draining[self] = anyio.Lock()
-        elif not line.locked() and self.qsize() + n <= self.maxsize:
+        elif not line.locked() and self._pending() + n <= self.maxsize:
             return
         async with line:
             await self._wait_for_room(n)
 
     async def _wait_for_room(self, n: int) -> None:
         timeline, most = self.timeline, self.maxsize - n
-        if self.qsize() > most:
+        if self._pending() > most:
             most = min(most, self.low_water)
-        while self.qsize() > most:
+        while self._pending() > most:
             await Reached(timeline, timeline.submitted - most)
 
     async def aclose(self) -> None:
