@@ -14,7 +14,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 import aiodev
-from aiodev import profiler
+from aiodev import kernels, profiler
 from aiodev._core.config import Settings
 from aiodev.kernels.elementwise.rows import TABLE
 from aiodev.testing import Latch
@@ -167,8 +167,32 @@ def draw_timeline(app: Sphinx) -> None:
     asyncio.run(main()).timeline(Path(app.srcdir) / "_generated" / "timeline.svg")
 
 
+def draw_graph(app: Sphinx) -> None:
+    """Draw the picture of howto/graph from a replay of such a graph."""
+
+    async def main() -> profiler.Profile:
+        first, second = aiodev.Stream("cpu"), aiodev.Stream("cpu")
+        x, y = (aiodev.ones(100_000, device="cpu") for _ in range(2))
+        await aiodev.synchronize("cpu")
+        async with aiodev.capture(first) as graph:
+            relax[100_000](20, x)
+            second.wait_stream(first)
+            with second:
+                relax[100_000](50, y)
+            relax[100_000](50, x)
+            first.wait_stream(second)
+            kernels.add(x, y, out=x)
+        await graph.replay(first)
+        async with profiler.profile() as prof:
+            await graph.replay(first)
+        return prof
+
+    asyncio.run(main()).timeline(Path(app.srcdir) / "_generated" / "graph.svg")
+
+
 def setup(app: Sphinx) -> None:
     draw_snapshot(app)
     draw_timeline(app)
+    draw_graph(app)
     app.add_directive("aiodev-settings", SettingsTable)
     app.add_directive("elementwise", ElementwiseGroup)

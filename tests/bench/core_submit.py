@@ -199,6 +199,29 @@ async def profiled(run: Run) -> Figure:
     return Figure("an operation that is profiled", "µs", values, [Bar("without a profile", within=1.0)], note)
 
 
+async def profiled_replay(run: Run) -> Figure:
+    """Submission of a graph of one such kernel, with a profile and without."""
+    stream = aiodev.Stream("cpu")
+    a, b, c, out = (aiodev.zeros(8, dtype=np.float32, device="cpu") for _ in range(4))
+    await four[8, stream](a, b, c, out)
+    async with aiodev.capture(stream) as graph:
+        four[8](a, b, c, out)
+    await graph.replay(stream)
+    count = run.scale(5_000)
+
+    async def replays() -> float:
+        value = timed(lambda: graph.replay(stream), count)
+        await stream.synchronize()
+        return value
+
+    async def ours() -> float:
+        async with profiler.profile(most=4 * count):
+            return await replays()
+
+    values = await run.medians({"aiodev": ours, "without a profile": replays})
+    return Figure("a replay that is profiled", "µs", values, [Bar("without a profile", within=1.0)])
+
+
 FIGURES = {
     "launch": launch,
     "await-hot": await_hot,
@@ -207,4 +230,5 @@ FIGURES = {
     "order": order,
     "throughput": throughput,
     "profiled": profiled,
+    "profiled-replay": profiled_replay,
 }
