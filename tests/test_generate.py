@@ -34,6 +34,8 @@ try:
 finally:
     sys.path.remove(str(GENERATE))
 
+#: Of a text that is to be whole, however busy the machine is.
+WHOLE = {"timeout_ms": 60_000}
 WEIGHTS = modelling.load_weights()
 
 
@@ -259,7 +261,7 @@ async def test_answer_is_events_of_the_text() -> None:
     """The stream has all of the text that the seed gives, and says that it is whole; another time it is the same."""
     async with client() as (asking, batcher):
         asked = {"prompt": "The ", "seed": 5, "length": 80, "temperature": 0.7}
-        answer = await asking.get("/generate", params=asked)
+        answer = await asking.get("/generate", params=WHOLE | asked)
         assert answer.headers["content-type"].startswith("text/event-stream")
         assert events(answer.text) == (await read(batcher.join(**asked)), "length")
         assert (await asking.get("/health")).json() == {"status": "ok", "device": "cpu:0", "running": 0}
@@ -332,7 +334,7 @@ def test_many_clients_at_once_get_their_texts(url: str) -> None:
 
     async def ask_all() -> list[tuple[str, str]]:
         async with httpx.AsyncClient(base_url=url, timeout=60, limits=httpx.Limits(max_connections=40)) as asking:
-            asked = [asking.get("/generate", params={"seed": k // 2, "length": 200}) for k in range(40)]
+            asked = [asking.get("/generate", params=WHOLE | {"seed": k // 2, "length": 200}) for k in range(40)]
             return [events(answer.raise_for_status().text) for answer in await asyncio.gather(*asked)]
 
     answers = asyncio.run(ask_all())
@@ -348,7 +350,8 @@ async def test_clients_that_go_away(url: str) -> None:
         writing.write(b"GET /generate?length=1500 HTTP/1.1\r\nHost: x\r\n\r\n")
         await reading.readuntil(b"data: ")
         writing.transport.abort()
-    said, reason = events((await asyncio.to_thread(httpx.get, f"{url}/generate?length=200")).text)
+    answer = await asyncio.to_thread(httpx.get, f"{url}/generate", params=WHOLE | {"length": 200}, timeout=60)
+    said, reason = events(answer.text)
     assert (len(said), reason) == (200, "length")
     while await asyncio.to_thread(metric, url, "texts_running"):
         pass
@@ -359,7 +362,7 @@ async def test_shutdown_finishes_streams() -> None:
     process, address = await asyncio.to_thread(start, GENERATE)
     async with (
         httpx.AsyncClient(base_url=address, timeout=60) as asking,
-        asking.stream("GET", "/generate", params={"length": 1000}) as answer,
+        asking.stream("GET", "/generate", params=WHOLE | {"length": 1000}) as answer,
     ):
         pieces = answer.aiter_text()
         body = await anext(pieces)

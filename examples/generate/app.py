@@ -69,11 +69,11 @@ async def page(request: Request) -> Response:
 
 
 async def generate(request: Request) -> Response:
-    """``?prompt=The&seed=1&temperature=0.7&length=400&timeout_ms=10000`` → events ``{"text": "…"}``, and at last ``end``."""
+    """``?prompt=The&seed=1&temperature=0.5&length=400&timeout_ms=10000`` → events ``{"text": "…"}``, and at last ``end``."""
     asked = request.query_params
     try:
         prompt, seed = asked.get("prompt", ""), int(asked.get("seed", 0))
-        temperature, length = float(asked.get("temperature", 0.7)), int(asked.get("length", 400))
+        temperature, length = float(asked.get("temperature", 0.5)), int(asked.get("length", 400))
         seconds = float(asked.get("timeout_ms", 10_000)) / 1000
         if not (
             len(prompt) <= LONGEST_PROMPT
