@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,7 @@ class Submitter:
         self._can_schedule = len(steps) > 1 and not any(isinstance(step, CallStep) for step in steps)
         waits = [(step.lane, step.other) for step in steps if isinstance(step, WaitStep)]
         self._waits, self._wait_count = set(waits), len(waits)
+        self._counts = Counter(step.lane for step in steps)
         self.is_plain = self._finds_plain()
 
     def submit(self, stream: Stream, patches: bytes) -> tuple[int, int, list[Signal]]:
@@ -209,12 +211,10 @@ class Submitter:
         values = [timeline.submitted for timeline in timelines]
         queues = struct.pack(f"<{len(timelines)}q", *[timeline.queue for timeline in timelines])
         start = values[0] = self._write(own, patches)
-        try:
-            own.operations.execute_schedule(schedule, queues, start)
-        finally:
-            for lane, other in self._waits:
-                timelines[lane].keep_awaited(timelines[other])
-            totals.waits_enqueued += self._wait_count
+        for lane, other in self._waits:
+            timelines[lane].keep_awaited(values[lane] + self._counts[lane], timelines[other])
+        own.operations.execute_schedule(schedule, queues, start)
+        totals.waits_enqueued += self._wait_count
         if trace.active is not None:
             for step in self._steps:
                 values[step.lane] += 1

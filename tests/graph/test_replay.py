@@ -88,6 +88,21 @@ async def test_failure_names_the_node(device: str, branched: bool) -> None:
     assert await x.tolist() == [14] * 4
 
 
+async def test_cause_of_a_failed_branch_is_known(device: str) -> None:
+    """However early the failure is learnt of, while the branches are being submitted too, its cause is at hand."""
+    first, *others = (aiodev.Stream(device) for _ in range(4))
+    x, bad = await ready(aiodev.zeros(4, "int64", device)), await ready(aiodev.zeros((), "int64", device))
+    async with aiodev.capture(first) as graph:
+        for other in others:
+            other.wait_stream(first)
+            raise_at[4, other](bad, x)
+            first.wait_stream(other)
+    for _ in range(100):
+        with pytest.raises(aiodev.DependencyError) as caught:
+            await graph.replay(first)
+        assert isinstance(caught.value.__cause__, aiodev.KernelError) and caught.value.__cause__.kernel == "raise_at"
+
+
 async def test_failure_of_a_graph_that_is_gone(device: str) -> None:
     """A failure that is learnt of when the graph is gone names its kernel, and not the wrong line."""
     stream = aiodev.Stream(device)

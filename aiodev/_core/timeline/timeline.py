@@ -368,10 +368,13 @@ class Timeline:
         self.advance(number, known)
         return number
 
-    def keep_awaited(self, other: Timeline) -> None:
-        """Keep a timeline that operations submitted so far wait for, by waits of which nothing else relies on the order."""
+    def keep_awaited(self, number: int, other: Timeline) -> None:
+        """Keep a timeline that operations up to ``number``, which are submitted next, wait for; nothing relies on that order.
+
+        It is kept from before: else somebody might learn of a failure there, and not of its cause.
+        """
         self.release()
-        self._kept.append((self.counters[SUBMITTED], other))
+        self._kept.append((number, other))
 
     def follow(self, number: int, other: Timeline, value: int) -> None:
         """Note that operation ``number``, a gate, is done after ``other``'s ``value``, and fails if that fails."""
