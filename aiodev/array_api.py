@@ -23,7 +23,7 @@ import numpy as np
 import aiodev
 from aiodev import kernels
 from aiodev.dtypes import isdtype
-from aiodev.kernels.indexing.search import nonzero_known, submit_nonzero
+from aiodev.kernels.indexing.search import nonzero_blocking
 from aiodev.kernels.sorting.unique import (
     UniqueAll,
     UniqueCounts,
@@ -32,7 +32,7 @@ from aiodev.kernels.sorting.unique import (
     submit_unique_counts,
     submit_unique_inverse,
     submit_unique_values,
-    unique_known,
+    unique_blocking,
 )
 
 aiodev.register_library(__name__)
@@ -156,8 +156,7 @@ def nonzero(x: aiodev.Array, /) -> tuple[aiodev.Array, ...]:
         >>> array_api.nonzero(array_api.asarray([0, 2, 3], device="cpu"))[0].numpy_blocking()
         array([1, 2])
     """
-    found = nonzero_known(x)
-    return submit_nonzero(x).wait_blocking() if found is None else found
+    return nonzero_blocking(x)
 
 
 def unique_all(x: aiodev.Array, /) -> UniqueAll:
@@ -169,8 +168,7 @@ def unique_all(x: aiodev.Array, /) -> UniqueAll:
         >>> found.values.numpy_blocking(), found.indices.numpy_blocking()
         (array([10, 30]), array([1, 0]))
     """
-    found = unique_known(x)
-    return submit_unique_all(x).wait_blocking() if found is None else found
+    return unique_blocking(x, submit_unique_all, lambda found: found)
 
 
 def unique_counts(x: aiodev.Array, /) -> UniqueCounts:
@@ -181,8 +179,7 @@ def unique_counts(x: aiodev.Array, /) -> UniqueCounts:
         >>> array_api.unique_counts(array_api.asarray([30, 10, 30], device="cpu")).counts.numpy_blocking()
         array([1, 2])
     """
-    found = unique_known(x)
-    return submit_unique_counts(x).wait_blocking() if found is None else UniqueCounts(found.values, found.counts)
+    return unique_blocking(x, submit_unique_counts, lambda found: UniqueCounts(found.values, found.counts))
 
 
 def unique_inverse(x: aiodev.Array, /) -> UniqueInverse:
@@ -193,8 +190,7 @@ def unique_inverse(x: aiodev.Array, /) -> UniqueInverse:
         >>> array_api.unique_inverse(array_api.asarray([30, 10, 30], device="cpu")).inverse_indices.numpy_blocking()
         array([1, 0, 1])
     """
-    found = unique_known(x)
-    return submit_unique_inverse(x).wait_blocking() if found is None else UniqueInverse(found.values, found.inverse_indices)
+    return unique_blocking(x, submit_unique_inverse, lambda found: UniqueInverse(found.values, found.inverse_indices))
 
 
 def unique_values(x: aiodev.Array, /) -> aiodev.Array:
@@ -205,8 +201,7 @@ def unique_values(x: aiodev.Array, /) -> aiodev.Array:
         >>> array_api.unique_values(array_api.asarray([30, 10, 30], device="cpu")).numpy_blocking()
         array([10, 30])
     """
-    found = unique_known(x)
-    return submit_unique_values(x).wait_blocking() if found is None else found.values
+    return unique_blocking(x, submit_unique_values, lambda found: found.values)
 
 
 def repeat(

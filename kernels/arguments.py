@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import numbers
 import operator
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -94,12 +96,33 @@ def shared(host: HostArray, device: aiodev.Device) -> aiodev.Array | None:
         return None
 
 
-def known(x: aiodev.Array) -> HostArray | None:
-    """The values, for who would wait for what the device makes of them: if they are there, and few or the device is busy."""
+def known(x: aiodev.Array, most: int = COUNTED_HERE) -> HostArray | None:
+    """The values, for who would wait for what the device makes of them: if they are there, and ``most`` at most."""
+    return None if isinstance(x, aiodev.Array) and x.size > most else _there(x)
+
+
+@contextmanager
+def ahead_of_others(*arrays: Any) -> Iterator[None]:
+    """For what is waited for: a stream of its own if all arrays are there, and what the current one has still to do is not.
+
+    The current stream goes on after it.
+    """
+    own = None
+    with suppress(aiodev.CaptureError):  # which the wait itself is refused by
+        if all(_there(x) is not None for x in arrays) and not aiodev.current_stream(arrays[0].device).query():
+            own = aiodev.Stream(arrays[0].device)
+    if own is None:
+        yield
+        return
+    with own:
+        yield
+    aiodev.current_stream(own.device).wait_stream(own)
+
+
+def _there(x: Any) -> HostArray | None:
+    """The values, if nobody has to wait for them."""
     if not isinstance(x, aiodev.Array) or x.dtype.kind == "V" or not aiodev.capabilities(x.device).host_accessible:
         return None  # what is no array, is refused by what makes it; of other libraries' dtypes NumPy does not know all
-    if x.size > COUNTED_HERE and aiodev.current_stream(x.device).query():
-        return None
     try:
         return x.numpy_blocking(0)
     except TimeoutError:

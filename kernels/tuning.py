@@ -250,6 +250,8 @@ TURNED_ROOMS: Final = 64
 #: Elements of a matrix whose columns are normalised where they are. Larger: columns are read at a distance; smaller: copies,
 #: which take longer.
 FEW_NORMALISED: Final = 1 << 12
-#: Elements at most of which the host counts those that an index or a set operation asks for, where they are there; more, if the
-#: device has other things to do first. Larger: the caller is held for longer; smaller: it waits for the device, which counts.
+#: Elements at most of which the host counts those that an index or a set operation asks for, where they are there. Larger: the
+#: caller is held for longer than the device would take; smaller: it waits for the device, which counts.
 COUNTED_HERE: Final = 1 << 14
+#: As that, where they are sorted for it.
+SORTED_HERE: Final = 1 << 10

@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import aiodev
-from aiodev.kernels.arguments import known
+from aiodev.kernels.arguments import ahead_of_others, known
 from aiodev.kernels.elementwise.conversion import astype, where
 from aiodev.kernels.elementwise.table import add, equal, greater, less, multiply
 from aiodev.kernels.indexing import bodies
 from aiodev.kernels.indexing.put import put as put_at
-from aiodev.kernels.indexing.search import put_selected, submit_nonzero, submit_select
+from aiodev.kernels.indexing.search import nonzero_blocking, put_selected, submit_select
 from aiodev.kernels.indexing.take import take
 from aiodev.kernels.manipulation.views import moveaxis
 from aiodev.kernels.reductions import any as any_of
@@ -52,7 +52,8 @@ def get(x: aiodev.Array, index: Any) -> aiodev.Array:
     if _is_mask(index) and index.shape == x.shape:
         mask = known(index)
         if mask is None:
-            return submit_select(index.to(x.device), x).wait_blocking()
+            with ahead_of_others(x, index):
+                return submit_select(index.to(x.device), x).wait_blocking()
         x, index = x.reshape(x.size), np.flatnonzero(mask)
     chosen = _take_apart(x, index)
     view = x[chosen.basic]
@@ -101,7 +102,10 @@ def put(x: aiodev.Array, index: Any, value: Any) -> None:
 def contains(x: aiodev.Array, value: Any) -> bool:
     """Whether an element equals a value."""
     host = known(x) if isinstance(value, bool | int | float | complex | np.generic) else None
-    return bool((host == value).any() if host is not None else any_of(equal(x, value)))
+    if host is not None:
+        return bool((host == value).any())
+    with ahead_of_others(x):
+        return bool(any_of(equal(x, value)))
 
 
 def _is_mask(item: Any) -> bool:
@@ -322,7 +326,7 @@ def _places(item: aiodev.Array | _Host, lengths: Sequence[int], axis: int) -> Se
         return [item]
     _check_mask(item, lengths, axis)
     mask = _known_mask(item)
-    return submit_nonzero(mask).wait_blocking() if isinstance(mask, aiodev.Array) else np.nonzero(mask)
+    return nonzero_blocking(mask) if isinstance(mask, aiodev.Array) else np.nonzero(mask)
 
 
 def _check_mask(mask: aiodev.Array | _Host, lengths: Sequence[int], axis: int) -> None:

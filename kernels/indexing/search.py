@@ -20,7 +20,7 @@ import numpy as np
 
 import aiodev
 from aiodev import dtypes
-from aiodev.kernels.arguments import arrays_of, delivered, has_no_gaps, known
+from aiodev.kernels.arguments import ahead_of_others, arrays_of, delivered, has_no_gaps, known
 from aiodev.kernels.elementwise.conversion import convert
 from aiodev.kernels.indexing import search_bodies as bodies
 from aiodev.kernels.indexing.search_bodies import BLOCK
@@ -28,7 +28,7 @@ from aiodev.kernels.indexing.take import take_flat
 from aiodev.kernels.warmup import register_sample
 
 __all__ = [
-    "Counted", "Selection", "flat", "nonzero", "nonzero_known", "put_selected", "searchsorted", "select", "submit_nonzero",
+    "Counted", "Selection", "flat", "nonzero", "nonzero_blocking", "put_selected", "searchsorted", "select", "submit_nonzero",
     "submit_select",
 ]  # fmt: skip
 
@@ -218,11 +218,12 @@ def submit_nonzero(x: aiodev.Array) -> Counted[tuple[aiodev.Array, ...]]:
     return Counted(selection, make)
 
 
-def nonzero_known(x: aiodev.Array) -> tuple[aiodev.Array, ...] | None:
-    """What :func:`nonzero` gives, if the host has it without waiting."""
+def nonzero_blocking(x: aiodev.Array) -> tuple[aiodev.Array, ...]:
+    """What :func:`nonzero` gives; blocks until the device has counted, unless the host has it without waiting."""
     host = known(x)
     if host is None or not host.ndim:
-        return None
+        with ahead_of_others(x):
+            return submit_nonzero(x).wait_blocking()
     return tuple([aiodev.asarray(part, device=x.device) for part in np.nonzero(host)])
 
 

@@ -7,19 +7,20 @@ depends on the data, so the results are awaited, as those of :mod:`aiodev.kernel
 from __future__ import annotations
 
 import math
-from collections.abc import Coroutine
-from typing import Any, NamedTuple
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 import aiodev
-from aiodev.kernels.arguments import arrays_of, known
+from aiodev.kernels.arguments import ahead_of_others, arrays_of, known
 from aiodev.kernels.elementwise.table import imag, real
 from aiodev.kernels.indexing import search_bodies as bodies
 from aiodev.kernels.indexing.search import Counted, Selection, flat
 from aiodev.kernels.indexing.take import take
 from aiodev.kernels.sorting import argsort, sort
 from aiodev.kernels.sorting.network import LEAST
+from aiodev.kernels.tuning import SORTED_HERE
 from aiodev.kernels.warmup import register_sample
 
 __all__ = [
@@ -33,9 +34,11 @@ __all__ = [
     "unique_all",
     "unique_counts",
     "unique_inverse",
-    "unique_known",
+    "unique_blocking",
     "unique_values",
 ]
+
+T = TypeVar("T")
 
 
 class UniqueCounts(NamedTuple):
@@ -199,16 +202,24 @@ def _unique_all(function: str, x: aiodev.Array) -> Counted[UniqueAll]:
     return Counted(selection, make)
 
 
-def unique_known(x: aiodev.Array) -> UniqueAll | None:
-    """What :func:`unique_all` gives, if the host has it without waiting."""
-    host = known(x)
+def unique_blocking(
+    x: aiodev.Array, submit: Callable[[aiodev.Array], Counted[T]], part: Callable[[UniqueAll], T]
+) -> T:
+    """What a function of this module gives; blocks until the device has counted, unless the host has it without waiting.
+
+    Args:
+        submit: what the function submits.
+        part: what it gives, of what :func:`unique_all` does.
+    """
+    host = known(x, SORTED_HERE)
     if host is None:
-        return None
+        with ahead_of_others(x):
+            return submit(x).wait_blocking()
     _, first, inverse, counts = np.unique(
         host, return_index=True, return_inverse=True, return_counts=True, equal_nan=False
     )
     parts = host.reshape(-1)[first], first, inverse.reshape(x.shape), counts
-    return UniqueAll(*[aiodev.asarray(part, device=x.device) for part in parts])
+    return part(UniqueAll(*[aiodev.asarray(one, device=x.device) for one in parts]))
 
 
 def _sorted(x: aiodev.Array) -> aiodev.Array:
