@@ -70,6 +70,7 @@ from aiodev.kernels.nn import gradients as _of_nn  # noqa: F401
 from aiodev.kernels.nn.attention import scaled_dot_product_attention
 from aiodev.kernels.nn.convolution import conv2d
 from aiodev.kernels.nn.embedding import embedding
+from aiodev.kernels.nn.losses import cross_entropy
 from aiodev.kernels.nn.normalization import layer_norm, log_softmax, rms_norm, softmax
 from aiodev.kernels.nn.pooling import avg_pool2d, max_pool2d
 from aiodev.kernels.reductions import (
@@ -131,6 +132,7 @@ __all__ = [
     "concat",
     "conv2d",
     "count_nonzero",
+    "cross_entropy",
     "cumulative_prod",
     "cumulative_sum",
     "diff",

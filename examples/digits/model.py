@@ -60,9 +60,8 @@ class Model:
         """Train with some of the images; the loss."""
         self.optimizer.lr = lr
         self.optimizer.zero_grad()
-        logarithms = kernels.log_softmax(self.scores(kernels.take(self.images, chosen, axis=0)))
-        labels = kernels.take(self.labels, chosen, axis=0)
-        loss = -kernels.take_along_axis(logarithms, labels[:, None], axis=1).mean()
+        images, labels = kernels.take(self.images, chosen, axis=0), kernels.take(self.labels, chosen, axis=0)
+        loss = kernels.cross_entropy(self.scores(images), labels)
         await loss.backward()
         self.optimizer.step()
         return loss

@@ -86,6 +86,7 @@ CASES: dict[str, tuple[Callable[..., Any], Shapes]] = {
         lambda q, k, v: kernels.scaled_dot_product_attention(q, k, v, is_causal=True), [(2, 3, 2), (2, 3, 2), (2, 3, 4)],
     ),
     "embedding": (lambda x: kernels.embedding(PLACES, x), [(3, 2)]),
+    "cross_entropy": (lambda x: kernels.cross_entropy(x, ROWS), [(3, 4)]),
     # Of these there are others like them, or their kernels take long to compile.
     "matmul of stacks": (kernels.matmul, [(2, 1, 2, 3), (3, 3, 2)]),
     "solve": (lambda x, y: linalg.solve(definite(x), y), [(3, 3), (3, 2)]),
@@ -195,7 +196,7 @@ CASES: dict[str, tuple[Callable[..., Any], Shapes]] = {
     "quotient broadcast": (kernels.divide, [(1, 3), (2, 1)]),
     "numbers": (lambda x: 2.0 / (1.0 + x * x) - x**3, [(3,)]),
 }
-DEFAULT = 15
+DEFAULT = 16
 
 #: The same of arrays without elements, or without dimensions.
 EMPTY: dict[str, tuple[Callable[..., Any], Shapes]] = {
@@ -442,7 +443,7 @@ SAME: dict[str, tuple[Callable[..., Any], Callable[..., Any], Shapes]] = {
         [(2, 3, 4), (2, 5, 4), (2, 5, 6)],
     ),
     "cross entropy": (
-        lambda x: -kernels.take_along_axis(kernels.log_softmax(x), on_device([[0], [2], [1]]), axis=1).mean(),
+        lambda x: kernels.cross_entropy(x, on_device([0, 2, 1])),
         lambda torch: lambda x: torch.nn.functional.cross_entropy(x, torch.tensor([0, 2, 1])),
         [(3, 4)],
     ),
@@ -588,9 +589,10 @@ def rows_of_a_table(torch: Any, data: st.DataObject) -> Any:
 def losses_of_classes(torch: Any, data: st.DataObject) -> Any:
     rows, classes = data.draw(st.integers(1, 8)), data.draw(st.integers(1, 20))
     labels = np.array(data.draw(st.lists(st.integers(0, classes - 1), min_size=rows, max_size=rows)))
+    reduction = data.draw(st.sampled_from(["mean", "none"]))
     return (
-        lambda x: -kernels.take_along_axis(kernels.log_softmax(x), on_device(labels[:, None]), axis=1).mean(),
-        lambda x: torch.nn.functional.cross_entropy(x, torch.tensor(labels)), [(rows, classes)],
+        lambda x: kernels.cross_entropy(x, on_device(labels), reduction=reduction),
+        lambda x: torch.nn.functional.cross_entropy(x, torch.tensor(labels), reduction=reduction), [(rows, classes)],
     )  # fmt: skip
 
 

@@ -67,10 +67,6 @@ def network_scores_by_pytorch(x: Any, p: Any) -> Any:
     return functions.relu(x.reshape(BATCH, 256) @ p[4] + p[5]) @ p[6] + p[7]
 
 
-def cross_entropy(scores: Any, labels: Any) -> Any:
-    return -kernels.take_along_axis(kernels.log_softmax(scores), labels[:, None], axis=1).mean()
-
-
 MODELS: dict[str, tuple[Hosts, Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = {
     "perceptron": (
         perceptron(),
@@ -116,7 +112,7 @@ async def losses_of_ours(model: str, optimizer: str, captured: bool) -> list[flo
 
     async def step(x: aiodev.Array, labels: aiodev.Array) -> Any:
         own.zero_grad()
-        loss = cross_entropy(scores(x, parameters), labels)
+        loss = kernels.cross_entropy(scores(x, parameters), labels)
         await loss.backward()
         own.step()
         return loss

@@ -95,6 +95,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "finfo": lambda: kernels.finfo("f4"),
     "fused": lambda: scaled(array(), array()),
     "conv2d": lambda: kernels.conv2d(array()[None, None], regular()[None, None], padding=1),
+    "cross_entropy": lambda: kernels.cross_entropy(array(), indices()[:, 0]),
     "cumulative_prod": lambda: kernels.cumulative_prod(array(), axis=0),
     "cumulative_sum": lambda: kernels.cumulative_sum(array(), axis=0),
     "cholesky": lambda: linalg.cholesky(regular()),

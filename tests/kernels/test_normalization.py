@@ -256,3 +256,35 @@ def test_wrong_arguments_name_themselves() -> None:
         kernels.rms_norm(x, out=aiodev.empty(3, device="cpu"))
     with pytest.raises(ValueError, match="1 dimension"):
         kernels.softmax(on_device(1.0))
+
+
+def test_cross_entropy() -> None:
+    """Of classes along the last dimension: their mean, and one for each label; large scores do not overflow."""
+    logits = np.random.default_rng(0).standard_normal((2, 3, 5)) * 1000
+    labels = np.array([[0, 4, 2], [1, 1, -1]])
+    low = logits - logits.max(-1, keepdims=True)
+    expected = np.log(np.exp(low).sum(-1)) - np.take_along_axis(low, labels[..., None], -1)[..., 0]
+    given = on_device(logits), on_device(labels)
+    assert np.allclose(kernels.cross_entropy(*given, reduction="none").numpy_blocking(), expected)
+    assert np.isclose(kernels.cross_entropy(*given).numpy_blocking(), expected.mean())
+
+
+@pytest.mark.parametrize(("labels", "options", "error"), [
+    (np.zeros(2), {}, TypeError),
+    (np.zeros(3, int), {}, ValueError),
+    (np.zeros((2, 1), int), {}, ValueError),
+    (np.zeros(2, int), {"reduction": "sum"}, ValueError),
+])  # fmt: skip
+def test_what_cross_entropy_refuses(labels: np.ndarray, options: dict[str, str], error: type[Exception]) -> None:
+    """Labels that are no integers or do not fit, and reductions that there are not."""
+    with pytest.raises(error, match="cross_entropy: argument"):
+        kernels.cross_entropy(on_device(np.ones((2, 3))), on_device(labels), **options)
+
+
+def test_a_label_that_is_no_class() -> None:
+    """It is told to who waits."""
+    found = kernels.cross_entropy(on_device(np.ones((2, 3))), on_device(np.array([0, 3])))
+    with pytest.raises(aiodev.DependencyError) as caught:
+        found.numpy_blocking()
+    error = caught.value.__cause__
+    assert isinstance(error, aiodev.KernelError) and isinstance(error.__cause__, IndexError)
