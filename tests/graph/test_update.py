@@ -131,3 +131,16 @@ async def test_inputs_that_are_refused() -> None:
             graph.input("z", "text")
     with pytest.raises(aiodev.CaptureError, match="while the graph is captured"):
         graph.input("z", 1)
+
+
+async def test_masks_of_before_are_constants_but_inputs_are_not_read() -> None:
+    """What a mask chooses is part of the graph; of one that may change nobody knows how much that is."""
+    x, mask = aiodev.arange(6.0, device="cpu"), aiodev.asarray(np.arange(6) % 2 == 0, device="cpu")
+    await ready(x), await ready(mask)
+    stream = aiodev.Stream("cpu")
+    async with aiodev.capture(stream) as graph:
+        chosen = x[mask]
+        with pytest.raises(aiodev.CaptureError, match="__getitem__"):
+            x[graph.input("mask", mask)]
+    await graph.replay(stream)
+    assert await chosen.tolist() == [0, 2, 4]
