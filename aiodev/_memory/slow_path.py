@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from aiodev._core.backend.interface import COMPLETED
 from aiodev._core.errors import OutOfMemoryError
 from aiodev._core.sigint import sigint_held
 from aiodev._core.timeline.timeline import living_timelines
@@ -166,7 +167,8 @@ class SlowPath:
                     alone = min(alone, count)
                 elif count <= alone and block.state in (LIVE, CACHED, TAKEN):
                     dropped.append(block)
-        queued = {line: line.submitted for line in living_timelines() if not line.reached(line.submitted)} if dropped else {}
+        lines = living_timelines() if dropped else ()
+        queued = {line: line.submitted for line in lines if line.counters[COMPLETED] < line.submitted}
         for block in dropped:
             if block.state == LIVE:
                 self.totals.allocated -= block.size

@@ -14,6 +14,7 @@ from memory_model import FakeMemory, FakeTimeline
 
 import aiodev
 from aiodev._core import sigint
+from aiodev._core.backend.interface import COMPLETED
 from aiodev._core.sigint import sigint_held
 from aiodev._core.waiting.watcher import watcher
 from aiodev._memory import allocator as allocator_module, block, lease as lease_module, segments, slow_path
@@ -29,6 +30,14 @@ SIZES = (700, 3 << 20, 5 << 20, 100)
 def forget_what_finalizers_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C in a finalizer is only told of; who keeps that keeps the finalizer's object."""
     monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: None)
+
+
+@pytest.fixture(autouse=True)
+def lines(monkeypatch: pytest.MonkeyPatch) -> set[FakeTimeline]:
+    """All timelines that there are, to which other tests may have left work that is held."""
+    living: set[FakeTimeline] = set()
+    monkeypatch.setattr(slow_path, "living_timelines", lambda: living)
+    return living
 
 
 @pytest.mark.parametrize("sizes", [(700,), (3 << 20, 5 << 20)])
@@ -77,6 +86,21 @@ def test_a_block_that_somebody_has_is_not_taken_for_a_dropped_one() -> None:
     pool._find_dropped()
     assert pool.totals.allocated == allocated - 1024
     assert in_hand.state == live[2].block.state != FREE
+
+
+def test_a_dropped_block_waits_for_all_that_is_queued(lines: set[FakeTimeline]) -> None:
+    """Who used it is not known: it serves who is ordered behind all work, and goes back when that is done."""
+    memory, busy, other = FakeMemory(64 << 20, 0), FakeTimeline("A"), FakeTimeline("B")
+    lines.update({busy, other})
+    pool = CachingAllocator(aiodev.Device("cpu"), memory, True, lambda line, points: line.hold(points))
+    buffer = pool.allocate(3 << 20, busy)
+    buffer._record_write(busy, busy.submit())
+    del buffer.block  # its buffer has gone without a finalizer
+    assert pool.empty_cache() == 0 and pool.totals.allocated == 0
+    address = pool.allocate(3 << 20, busy).address
+    assert pool.allocate(3 << 20, other).address != address, "it is still in use"
+    busy.counters[COMPLETED] = busy.submitted
+    assert pool.empty_cache() == pool.totals.reserved_ever and pool.totals.reserved == 0
 
 
 def test_a_lease_gives_back_whatever_ctrl_c_tears() -> None:
