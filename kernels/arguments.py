@@ -96,9 +96,11 @@ def shared(host: HostArray, device: aiodev.Device) -> aiodev.Array | None:
         return None
 
 
-def known(x: aiodev.Array, most: int = COUNTED_HERE) -> HostArray | None:
-    """The values, for who would wait for what the device makes of them: if they are there, and ``most`` at most."""
-    return None if isinstance(x, aiodev.Array) and x.size > most else _there(x)
+def known(x: aiodev.Array) -> HostArray | None:
+    """The values, for who would wait for what the device makes of them: if they are there, and few, or waiting is reported."""
+    if isinstance(x, aiodev.Array) and x.size > COUNTED_HERE and aiodev.get_sync_debug_mode() == "default":
+        return None
+    return _there(x)
 
 
 @contextmanager

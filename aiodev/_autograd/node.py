@@ -80,16 +80,16 @@ class HookHandle:
         raise TypeError("the handle of a hook belongs to its graph, and is not pickled or copied")
 
 
-def hooked(table: dict[int, Any], hook: Callable[..., Any]) -> HookHandle:
+def hooked(table: dict[int, Any], hook: Callable[..., Any], caller: str = "register_hook") -> HookHandle:
     """Register a hook in a table.
 
     Raises:
         TypeError: it is no function, or makes coroutines.
     """
-    function("register_hook", "hook", hook)
+    function(caller, "hook", hook)
     if is_kind(hook, inspect.iscoroutinefunction):
         raise TypeError(
-            f"register_hook: {hook!r} makes coroutines, which nobody awaits; a Function may have a coroutine as its backward"
+            f"{caller}: {hook!r} makes coroutines, which nobody awaits; a Function may have a coroutine as its backward"
         )
     handle = object.__new__(HookHandle)
     handle._table, handle._key = table, number()
@@ -184,7 +184,7 @@ class Node:
         Raises:
             TypeError: the hook is no function, or makes coroutines.
         """
-        return hooked(self._own_hooks().before, hook)
+        return hooked(self._own_hooks().before, hook, "register_prehook")
 
     def register_hook(self, hook: Callable[[tuple[Any, ...], tuple[Any, ...]], Any]) -> HookHandle:
         """Call ``hook(gradients of the operands, gradients of the results)`` when the node has run.

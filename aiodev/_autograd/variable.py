@@ -175,7 +175,7 @@ class Variable(Array):
             raise RuntimeError("register_post_accumulate_grad_hook: only leaves accumulate; use register_hook")
         if self._post_hooks is None:
             self._post_hooks = {}
-        return hooked(self._post_hooks, hook)
+        return hooked(self._post_hooks, hook, "register_post_accumulate_grad_hook")
 
     async def backward(
         self, grad: Array | None = None, *, retain_graph: bool | None = None, create_graph: bool = False

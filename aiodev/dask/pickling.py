@@ -16,7 +16,7 @@ import copyreg
 import inspect
 import linecache
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 from weakref import WeakKeyDictionary
@@ -57,13 +57,14 @@ def _reduce(kernel: Kernel) -> Any:
         return kernel.__reduce__()
     arguments, bodies, launch_options = kernel._parts()
     name = _names.setdefault(kernel, uuid4().hex)
-    return _make, (name, arguments, bodies, launch_options, _lines_of([kernel.py_func, *bodies.values()]))
+    functions = [kernel.py_func, *bodies.values()]
+    return _make, (name, arguments, bodies, launch_options, _lines_of(functions), _files_of(functions))
 
 
 def _reduce_fused(fused: Fused) -> Any:
     if _is_importable(fused.py_func.__module__):
         return fused.__reduce__()
-    return _make_fused, (_names.setdefault(fused, uuid4().hex), fused.py_func, fused._dtype)
+    return _make_fused, (_names.setdefault(fused, uuid4().hex), fused.py_func, fused._dtype, _files_of([fused.py_func]))
 
 
 def _is_importable(module: str) -> bool:
@@ -84,18 +85,31 @@ def _lines_of(functions: list[Callable[..., None]]) -> Lines:
     return found
 
 
+def _files_of(functions: Sequence[Callable[..., Any]]) -> list[str]:
+    """The files of functions, which newer versions of cloudpickle leave out."""
+    return [function.__code__.co_filename for function in functions]
+
+
+def _name_files(functions: Sequence[Callable[..., Any]], files: Sequence[str]) -> None:
+    """Have functions that were received be those of files again: by these lines are found, and errors told."""
+    for function, file in zip(functions, files, strict=True):
+        function.__code__ = function.__code__.replace(co_filename=file)
+
+
 def _make(
     name: str,
     arguments: tuple[Any, ...],
     bodies: Mapping[str, Callable[..., None]],
     launch_options: Mapping[str, Any],
     sources: Lines,
+    files: Sequence[str],
 ) -> Kernel:
     known = _received.get(name)
     if isinstance(known, Kernel):
         return known
     for file, lines in sources.items():
         _enter(file, lines)
+    _name_files([arguments[0], *bodies.values()], files)
     kernel = Kernel(*arguments)
     kernel._bodies.update(bodies)
     kernel._launch_options.update(launch_options)
@@ -104,10 +118,11 @@ def _make(
     return kernel
 
 
-def _make_fused(name: str, function: Callable[..., Any], dtype: Any) -> Fused:
+def _make_fused(name: str, function: Callable[..., Any], dtype: Any, files: Sequence[str]) -> Fused:
     known = _received.get(name)
     if isinstance(known, Fused):
         return known
+    _name_files([function], files)
     fused = Fused(function, dtype)
     _names[fused] = name
     enter(_received, name, fused, MOST)

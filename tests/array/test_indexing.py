@@ -296,13 +296,14 @@ FINISHED: dict[str, tuple[Callable[[aiodev.Array, aiodev.Array], Any], Callable[
 
 @pytest.mark.parametrize("shape", [(3, 4), (200, 100)])
 @pytest.mark.parametrize("case", FINISHED)
-async def test_what_is_written_is_not_waited_for(case: str, shape: tuple[int, int]) -> None:
-    """Whatever else the stream has to do, and however much there is: nothing holds the loop."""
+@pytest.mark.parametrize("mode", ["default", "error"])
+async def test_what_is_written_is_not_waited_for(mode: Any, case: str, shape: tuple[int, int]) -> None:
+    """Whatever else the stream has to do: the host answers, or another stream, for much unless nothing may hold the loop."""
     host = np.arange(math.prod(shape)).reshape(shape) // 2
     x, mask = on_cpu(host), on_cpu(host % 4 == 1)
     function, expected = FINISHED[case]
     with aiodev.Stream("cpu") as stream:
-        aiodev.set_sync_debug_mode("error")
+        aiodev.set_sync_debug_mode(mode)
         with Latch(stream):
             found = function(x, mask)
             assert not stream.query()

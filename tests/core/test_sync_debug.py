@@ -84,6 +84,7 @@ async def test_what_would_block_raises(case: str) -> None:
     assert not work.done.query()
     work.latch.release()
     assert (await work.array.numpy() == 1).all()
+    await work.stream.synchronize()
     block(work)  # it need not wait any more
 
 

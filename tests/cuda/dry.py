@@ -22,11 +22,11 @@ if not sys.flags.safe_path:
     del sys.path[0]  # this file's folder
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
-import standin  # noqa: E402  # found through the line above
+import standin  # found through the line above
 
-import aiodev  # noqa: E402
-from aiodev._backends.cuda import CUDABackend  # noqa: E402
-from aiodev._core.backend.interface import KernelSpec  # noqa: E402
+import aiodev
+from aiodev._backends.cuda import CUDABackend
+from aiodev._core.backend.interface import KernelSpec
 
 
 class _Cubins(standin.StandInCompiler):
