@@ -41,17 +41,24 @@ class Work:
         self.stream = Stream("cpu")
         with self.stream:
             self.array = aiodev.zeros(3, device="cpu")
-            self.rows = self.array[:, None] + 0
             self.latch = Latch(self.stream)
             self.done = self.array.copy_from(aiodev.ones(3, device="cpu"))
             self.event = self.stream.record_event()
+
+
+class Asked(Work):
+    """With what is computed of the array, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with self.stream:
+            self.rows = aiodev.zeros(3, device="cpu")[:, None] + 0
             self.integer, self.mask = kernels.sum(self.array).astype("int64"), self.array > 0
 
     def look(self, what: Callable[[], object]) -> object:
         """Ask for something on the stream."""
         with self.stream:
             return what()
-
 
 
 #: What blocks, with the name that it is told by and what to await.
@@ -89,7 +96,7 @@ async def test_what_would_block_raises(case: str) -> None:
 
 
 #: What asks for values on the way to something else.
-ASKING: dict[str, tuple[Callable[[Work], object], str, str]] = {
+ASKING: dict[str, tuple[Callable[[Asked], object], str, str]] = {
     "size": (lambda w: aiodev.zeros(w.integer, device="cpu"), "aiodev.zeros", "await array.item()"),
     "shape": (lambda w: w.array.reshape(w.integer, -1), "Array.reshape", "await array.item()"),
     "values": (lambda w: aiodev.asarray([w.integer, 1], device="cpu"), "aiodev.asarray", "await array.numpy()"),
@@ -104,7 +111,7 @@ ASKING: dict[str, tuple[Callable[[Work], object], str, str]] = {
 async def test_what_asks_for_values_is_told_what_to_await(case: str) -> None:
     """The value that it waits for, or what waits in its task: not the stream, which need not be the program's."""
     block, call, instead = ASKING[case]
-    work = Work()
+    work = Asked()
     aiodev.set_sync_debug_mode("error")
     with pytest.raises(SyncError) as caught:
         block(work)

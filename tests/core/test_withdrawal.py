@@ -188,6 +188,24 @@ async def test_a_withdrawn_wait_for_the_host_holds_nothing(device: str) -> None:
     future.set_result(None)
 
 
+async def test_what_holds_a_stream_has_not_begun(device: str) -> None:
+    """Not while a worker looks whether it has to wait, either: it can be withdrawn at any time."""
+    streams, other, future = [aiodev.Stream(device) for _ in range(8)], aiodev.Stream(device), Future[None]()
+    with Latch(other):
+        event = other.record_event()
+        for round in range(400):
+            stream = streams[round % 8]
+            if round % 2:
+                held = stream.wait_future(future)
+            else:
+                stream.wait_event(event)
+                held = stream.call(int, 5)
+            for _ in range(round % 50):
+                pass
+            assert held.cancel(), round
+            assert stream.cancel() <= 1, round
+
+
 async def test_a_withdrawn_coroutine_is_cancelled(device: str) -> None:
     """A coroutine that was given to ``wait_future`` is nobody else's, so it ends with the operation."""
     stream, ended, begun = aiodev.Stream(device), anyio.Event(), anyio.Event()

@@ -27,7 +27,8 @@ GIL, submitters must never wait, an idle machine must sleep, and whoever makes w
     operation; who withdraws stores ``withdrawn``, then loads ``begun``. So an operation that was withdrawn does not
     run, and one that runs is not withdrawn. Between two operations in a row the fence between is that of ``completed``:
     ``begun`` is stored ahead of it, which costs a plain store and, for some ns, calls begun what is about to. Where a queue
-    changes hands it is fenced itself. What holds a queue, or waits on a list, has not begun.
+    changes hands it is fenced itself. What holds a queue, or waits on a list, has not begun: a wait and a gate begin when
+    they are passed.
 9.  A command buffer is one operation. While the cursor is in it, ``caller`` is that operation; between two commands the queue
     gives way to others as between two operations, but has begun. Nobody writes to a command buffer but who executes it.
 

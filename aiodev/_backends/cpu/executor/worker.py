@@ -76,7 +76,7 @@ def finish(device: Device, worker: Worker | None, queue: Queue, record: Record, 
     queue.owed = owed
     spend(queue, OPERATION)
     more = owed < queue.known
-    if more:
+    if more and not may_hold(queue):
         queue.begun.store(value + 1)  # the counter's fence, which comes next, is this one's, too (invariant 8)
     bell = complete(queue, value, worker)
     if more:
@@ -90,7 +90,7 @@ def finish(device: Device, worker: Worker | None, queue: Queue, record: Record, 
             worker.idle = 0
     if known > owed:
         queue.known = known
-        queue.begun.store_fence(value + 1)
+        take_up(queue)
         ring(bell)
         return True
     queue.owed = 0
@@ -108,14 +108,22 @@ def finish(device: Device, worker: Worker | None, queue: Queue, record: Record, 
         return False
     ring(bell)
     queue.known = left
-    queue.begun.store_fence(value + 1)
+    take_up(queue)
     return True
+
+
+@inner
+def may_hold(queue: Queue) -> bool:
+    """Whether what is next may hold the queue, and so begins when it is passed (invariant 8)."""
+    operation = next_record(queue).mark & OPERATION_MASK
+    return OP_WAIT <= operation <= OP_GATE
 
 
 @inner
 def take_up(queue: Queue) -> None:
     """Announce that a queue that this thread has taken begins its next operation (invariant 8)."""
-    queue.begun.store_fence(queue.completed.value + 1)
+    if not may_hold(queue):
+        queue.begun.store_fence(queue.completed.value + 1)
 
 
 @inner
@@ -158,9 +166,9 @@ def pass_wait(device: Device, worker: Worker | None, queue: Queue, record: WaitR
         if arm_node(other, record.node, target):
             depart(device, priority)
             return False
-        queue.begun.store_fence(value)
-        if failed == 0:
-            failed = fail_withdrawn(queue, value)
+    queue.begun.store_fence(value)
+    if failed == 0:
+        failed = fail_withdrawn(queue, value)
     first = covering_fault(other, target)
     if first != 0 and failed == 0:
         open_fault(queue, value, KIND_DEPENDENCY, other.address, first, 0, 0)
@@ -168,11 +176,10 @@ def pass_wait(device: Device, worker: Worker | None, queue: Queue, record: WaitR
 
 
 @inner
-def pass_gate(device: Device, worker: Worker | None, queue: Queue, gate: Gate, value: int) -> bool:
-    """Pass a gate; False when the queue is held, and this thread holds it no more."""
+def pass_gate(device: Device, worker: Worker | None, queue: Queue, gate: Gate, value: int, failed: int) -> bool:
+    """Pass a gate; False when the queue is held, and this thread holds it no more. Behind a failure it holds nothing."""
     state = gate.state.load()
-    withdrawn = 0
-    if state == GATE_SHUT:
+    if failed == 0 and state == GATE_SHUT:
         charge_spent(device, worker, queue)
         priority = queue.priority
         queue.begun.store(value - 1)
@@ -181,9 +188,10 @@ def pass_gate(device: Device, worker: Worker | None, queue: Queue, gate: Gate, v
         if state == GATE_SHUT or gate.waiter.exchange(None) is None:
             depart(device, priority)
             return False
-        queue.begun.store_fence(value)
-        withdrawn = fail_withdrawn(queue, value)
-    if state == GATE_FAILED and withdrawn == 0:
+    queue.begun.store_fence(value)
+    if failed == 0:
+        failed = fail_withdrawn(queue, value)
+    if state == GATE_FAILED and failed == 0:
         open_fault(queue, value, KIND_GATE, 0, 0, 0, 0)
     release_gate(gate)
     return True
@@ -336,14 +344,13 @@ def step(device: Device, worker: Worker | None, helper: Helper | None, queue: Qu
     if operation == OP_WAIT:
         if not pass_wait(device, worker, queue, WaitRecord(record), value, failed):
             return False
+    elif operation == OP_GATE:
+        if not pass_gate(device, worker, queue, GateRecord(record).gate, value, failed):
+            return False
     elif failed != 0:
-        if operation == OP_GATE:
-            release_gate(GateRecord(record).gate)
+        pass
     elif operation == OP_KERNEL:
         if not run_kernel(device, worker, helper, queue, KernelRecord(record)):
-            return False
-    elif operation == OP_GATE:
-        if not pass_gate(device, worker, queue, GateRecord(record).gate, value):
             return False
     elif operation >= OP_BUFFER:
         if operation == OP_BUFFER:
