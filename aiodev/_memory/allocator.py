@@ -29,14 +29,14 @@ Nothing here does input or output but through :class:`~aiodev._memory.segments.R
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from aiodev._core.backend.interface import COMPLETED
 from aiodev._core.finalizing import until_exit
 from aiodev._core.sigint import sigint_held
 from aiodev._core.waiting.block_until import hold_until
-from aiodev._memory.block import CACHED, LIVE, Bin, Block
+from aiodev._memory.block import CACHED, LIVE, Bin, Block, Segment
 from aiodev._memory.buffer import Buffer, Uses
 from aiodev._memory.segments import RawMemory
 from aiodev._memory.slow_path import SlowPath
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from aiodev._core.timeline.timeline import Timeline
 
 __all__ = ["CachingAllocator", "DeviceBuffer", "size_class"]
+
+_T = TypeVar("_T")
 
 
 def size_class(nbytes: int) -> int:
@@ -118,7 +120,7 @@ class DeviceBuffer(Buffer):
 _new = object.__new__
 
 
-class CachingAllocator(SlowPath):
+class CachingAllocator:
     """The memory of one device, or a pool of it that serves nobody else.
 
     Args:
@@ -127,27 +129,45 @@ class CachingAllocator(SlowPath):
         host_accessible: whether the host may touch it.
         hold: see :func:`~aiodev._core.waiting.block_until.hold_until`.
         common: for a private pool, the device's own allocator; they share accounts, limit, hooks and lock.
+
+    Attributes:
+        slow_path: where memory comes from that no bin has.
+        totals: accounts of the device.
+        pending: cached or free blocks with a timeline to forget.
+        number: 0, or that of a private pool.
+        private_pools: the private pools of this device.
     """
 
     def __init__(
         self, device: Device, raw: RawMemory, host_accessible: bool,
         hold: Callable[[Any, Any], int | None] = hold_until, common: Self | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(device, raw, hold, common)
+        self.device = device
         self.host_accessible = host_accessible
+        self.slow_path: SlowPath = SlowPath(device, raw, hold, None if common is None else common.slow_path)
+        self.totals = self.slow_path.totals
+        self.pending = self.slow_path.pending
+        self.number = 0
+        self.private_pools: list[Self] = []
         self._raw = raw
+        self._hold = hold
         self._pools_made = 0
         self._bin_of_request: dict[int, Bin] = {}
+        self._bins: dict[int, Bin] = {}
 
     def make_private(self) -> Self:
         """A pool of this device's memory that serves nobody else."""
-        with sigint_held, self._lock:
+        with sigint_held, self.slow_path.lock:
             made = type(self)(self.device, self._raw, self.host_accessible, self._hold, self)
             self._pools_made += 1
-            self.forget_abandoned()
             made.number = self._pools_made
-            self.private_pools.append(made)
+            self._keep([*self.private_pools, made])
             return made
+
+    def _keep(self, pools: Iterable[Self]) -> None:
+        """Have these private pools, but for those that nobody will allocate from again, and that have no memory any more."""
+        self.private_pools = [pool for pool in pools if not pool.slow_path.is_spent()]
+        self.slow_path.others = [pool.slow_path for pool in self.private_pools]
 
     def allocate(self, nbytes: int, timeline: Timeline) -> Buffer:
         """A buffer for work that ``timeline`` is given from now on.
@@ -162,7 +182,7 @@ class CachingAllocator(SlowPath):
         try:
             block = home.free.pop()
         except IndexError:
-            block = self._find(home, timeline)
+            block = self.slow_path.find(home, timeline)
         used_by = block.timeline
         if used_by is None:
             value = 0
@@ -206,13 +226,61 @@ class CachingAllocator(SlowPath):
             else:
                 pending.append(block)
 
+    def forget_all_done(self) -> None:
+        """Let go of every timeline whose work is done."""
+        pending, slow_path = self.pending, self.slow_path
+        for _ in range(len(pending)):
+            try:
+                block = pending.popleft()
+            except IndexError:  # another thread was faster
+                return
+            if block.forget():
+                block.listed = False
+            else:
+                pending.append(block)
+        with sigint_held, slow_path.lock:
+            slow_path.settle()
+
+    def empty_cache(self) -> int:
+        """Give all memory back that is cached and done with, by the private pools too; returns how many bytes."""
+        with sigint_held, self.slow_path.lock:
+            returned = self.slow_path.empty() + sum(pool.slow_path.empty() for pool in self.private_pools)
+            self._keep(self.private_pools)
+            return returned
+
+    def abandon(self) -> None:
+        """Give back what is free, now and when more of it is: nobody will allocate from it again."""
+        self.slow_path.abandoned = True
+        self.empty_cache()
+
+    def return_abandoned(self) -> None:
+        """Give back what is free, if nobody will allocate from it again."""
+        if self.slow_path.abandoned:
+            self.empty_cache()
+
+    def pin(self) -> None:
+        """Give nothing back from now on, not even what is free: a graph uses it."""
+        with sigint_held, self.slow_path.lock:
+            self.slow_path.segments.pins += 1
+
+    def unpin(self) -> None:
+        """End what ``pin`` began. Where nobody will allocate from it again, what is free goes back."""
+        with sigint_held, self.slow_path.lock:
+            self.slow_path.segments.pins -= 1
+        self.return_abandoned()
+
+    def each_segment(self, describe: Callable[[Self, Segment, list[Block]], _T]) -> list[_T]:
+        """What ``describe`` says of each segment and its blocks."""
+        with sigint_held, self.slow_path.lock:
+            return [describe(self, segment, list(segment.blocks())) for segment in self.slow_path.segments.all()]
+
     def _bin(self, nbytes: int) -> Bin:
         if nbytes < 0:
             raise ValueError(f"cannot allocate {nbytes} bytes")
         size = size_class(nbytes)
         if len(self._bin_of_request) >= REQUESTS_KEPT:
             self._bin_of_request.clear()
-        segments = self.segments
+        segments = self.slow_path.segments
         kind = segments.small if size <= SMALL else segments.large
         made = Bin(size, kind)
         home = self._bin_of_request[nbytes] = self._bins.setdefault(size, made)
@@ -237,4 +305,4 @@ class CachingAllocator(SlowPath):
         finally:
             home.free.extend(reversed(taken))
         self.totals.passed_over += 1
-        return self._find(home, timeline)
+        return self.slow_path.find(home, timeline)

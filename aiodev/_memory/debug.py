@@ -36,7 +36,7 @@ from aiodev._core.timeline.vector_clock import follows
 from aiodev._core.waiting.block_until import hold_until
 from aiodev._core.waiting.blocking import wait_all_blocking
 from aiodev._memory.allocator import CachingAllocator, DeviceBuffer
-from aiodev._memory.block import CACHED, Bin, Block
+from aiodev._memory.block import CACHED, Block
 from aiodev._memory.buffer import Buffer, Uses
 from aiodev._memory.events import note_allocation
 
@@ -125,7 +125,7 @@ class DebugBuffer(DeviceBuffer):
         block.state = CACHED
         source.quarantine(block, uses)
         note_allocation(source, -block.size)
-        if not source._looking:  # else blocks are being joined, perhaps in this thread: the next one looks
+        if not source.slow_path.looking:  # else blocks are being joined, perhaps in this thread: the next one looks
             source.sweep()
 
 
@@ -137,6 +137,7 @@ class DebugAllocator(CachingAllocator):
         hold: Callable[[Any, Any], int | None] = hold_until, common: Self | None = None,
     ) -> None:  # fmt: skip
         super().__init__(device, raw, host_accessible, hold, common)
+        self.slow_path.before_emptying = weakly(self._prepare_emptying)
         self._quarantine: deque[tuple[Block, list[tuple[Timeline, int]]]] = deque()
         self._requested: dict[Block, int] = {}
         self._alive: dict[Block, weakref.ref[DebugBuffer]] = {}
@@ -238,13 +239,13 @@ class DebugAllocator(CachingAllocator):
         self.look_at_all()
         return super().empty_cache()
 
-    def _empty_bins(self, like: Bin | None = None, whatever_uses_it: bool = False) -> None:
+    def _prepare_emptying(self) -> None:
+        """Cache what may be, and forget what was said of cached blocks."""
         self.sweep()
         for home in list(self._bins.values()):
             for block in list(home.free):
                 self._requested.pop(block, None)  # it may be cut or joined
                 self._told.discard(block)
-        super()._empty_bins(like, whatever_uses_it)
 
 
 def _is_filled(address: int, nbytes: int, byte: int) -> bool:

@@ -157,12 +157,12 @@ class Lease:
             raise ValueError(message("lease", "nbytes", "0 or more", nbytes))
         self._pool = pool = allocator_for(device)
         self.device = pool.device
-        self._admission = _admissions.setdefault(str(self.device), Admission(lambda: pool.info()[1]))
+        self._admission = _admissions.setdefault(str(self.device), Admission(lambda: pool.slow_path.segments.info()[1]))
         self._entered = 0
 
     async def __aenter__(self) -> Lease:
         if not await self._admission.acquire(self.nbytes):
-            raise self._pool.out_of_memory(self.nbytes)
+            raise self._pool.slow_path.out_of_memory(self.nbytes)
         self._entered += 1
         return self
 

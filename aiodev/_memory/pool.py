@@ -44,10 +44,10 @@ class MemoryPool:
 
     def memory_reserved(self) -> int:
         """Bytes that the pool holds, in use or not."""
-        return sum(segment.mapped() for segment in self._allocator.segments.all())
+        return sum(segment.mapped() for segment in self._allocator.slow_path.segments.all())
 
     def __enter__(self) -> MemoryPool:
-        if self._allocator.segments.pins:
+        if self._allocator.slow_path.segments.pins:
             raise RuntimeError(f"{self!r} is a graph's: what is free there is used by replays; capture(pool=…) shares it")
         if not self._entered:
             self._entered.append(None)
@@ -79,5 +79,4 @@ class MemoryPool:
 
 def _drop(allocator: CachingAllocator, entered: list[None]) -> None:
     allocators.pool_count -= len(entered)
-    allocator.abandoned = True
-    allocator.empty_cache()
+    allocator.abandon()

@@ -185,7 +185,7 @@ def mem_get_info(device: DeviceLike | None = None) -> tuple[int, int]:
         >>> 0 <= free <= total
         True
     """
-    return allocator_for(device).info()
+    return allocator_for(device).slow_path.segments.info()
 
 
 def set_per_process_memory_fraction(fraction: float, device: DeviceLike | None = None) -> None:
@@ -208,7 +208,7 @@ def set_per_process_memory_fraction(fraction: float, device: DeviceLike | None =
     pool = allocator_for(device)
     pool.totals.limit = None
     if fraction < 1:
-        pool.totals.limit = int(fraction * pool.info()[1])
+        pool.totals.limit = int(fraction * pool.slow_path.segments.info()[1])
     look_again(device)
 
 
@@ -234,7 +234,7 @@ def on_out_of_memory(hook: Callable[[Device, int], object], device: DeviceLike |
         >>> remove()
     """
     arguments.function("on_out_of_memory", "hook", hook)
-    hooks = allocator_for(device).hooks
+    hooks = allocator_for(device).slow_path.hooks
     hooks.append(hook)
 
     def remove() -> None:

@@ -1,13 +1,13 @@
 """Slow path of the caching allocator: taken when a request's size bin is empty.
 
-The allocator serves such a request from the extents. Before it takes memory from the backend, it empties bins that hold much
-into the extents, where neighbours are joined. Where segments cannot grow, it empties the bins of large blocks whenever one
+It serves such a request from the extents. Before it takes memory from the backend, it empties bins that hold much into the
+extents, where neighbours are joined. Where segments cannot grow, it empties the bins of large blocks whenever one
 misses: to cut a larger block, although a cached one would fit by itself or with its neighbours, fragments memory. Before it
 reserves more than it should, it gives back what has been free for long. When the backend has no more, it gives back all unused
 memory, has the requesting timeline wait for memory that others use, and calls hooks.
 
-All of this happens under the lock that guards segments and extents. The common case, without the lock, is in
-:mod:`aiodev._memory.allocator`, with the invariants of both.
+All of this happens under the lock that guards segments and extents. The common case, without the lock, is the allocator's
+(:mod:`aiodev._memory.allocator`), which has one of these; the invariants of both are there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from aiodev._core.backend.interface import COMPLETED
 from aiodev._core.errors import OutOfMemoryError
@@ -33,54 +33,59 @@ if TYPE_CHECKING:
 
 __all__ = ["SlowPath"]
 
-_T = TypeVar("_T")
-
 
 class SlowPath:
-    """The bins, extents and segments of one allocator.
+    """The segments and extents of one allocator, and what is done to find memory in them.
+
+    Args:
+        device: whose memory, for hooks and errors.
+        raw: where it comes from.
+        hold: see :func:`~aiodev._core.waiting.block_until.hold_until`.
+        common: for a private pool, that of the device's own allocator; they share accounts, hooks and lock.
 
     Attributes:
         totals: accounts of the device.
         segments: the segments, and how they are taken from the backend.
         hooks: called when the device has no more memory.
-        private_pools: the private pools of this device.
-        number: 0, or that of a private pool.
+        before_emptying: called before blocks leave the bins.
+        others: those of the device's private pools; the device's own keeps them.
         abandoned: nobody will allocate from it again.
         pending: cached or free blocks with a timeline to forget.
+        lock: guards segments and extents, of the whole device. Re-entrant: the garbage collector may run a finalizer that
+            allocates while this thread holds it.
+        looking: a thread is at work on segments and extents.
     """
 
     def __init__(
-        self, device: Device, raw: RawMemory, hold: Callable[[Any, Any], int | None], common: Self | None
+        self, device: Device, raw: RawMemory, hold: Callable[[Any, Any], int | None], common: SlowPath | None
     ) -> None:
-        self.device = device
         self.totals: Totals = Totals() if common is None else common.totals
         self.segments = Segments(raw, self.totals)
         self.hooks: list[Callable[[Device, int], object]] = [] if common is None else common.hooks
-        self.private_pools: list[Self] = []
-        self.number = 0
+        self.before_emptying: Callable[[], object] | None = None
+        self.others: list[SlowPath] = []
         self.abandoned = False
         self.pending: deque[Block] = deque()
+        self.lock: threading.RLock = threading.RLock() if common is None else common.lock
+        self.looking = False
+        self._device = device
         self._hold = hold
         self._common = common
-        self._bins: dict[int, Bin] = {}
-        # Re-entrant: an allocation in a finalizer that the garbage collector runs while this thread holds it.
-        self._lock: threading.RLock = threading.RLock() if common is None else common._lock
-        self._calling = False  # a hook, which may allocate (kept by the device's own allocator)
-        self._looking = False  # a thread is at work on segments and extents
+        self._calling = False  # a hook, which may allocate (kept by the device's own)
         self._apart = False  # free neighbours may be kept apart by work that is done by now
 
-    def _find(self, home: Bin, timeline: Timeline) -> Block:
+    def find(self, home: Bin, timeline: Timeline) -> Block:
         """A block of the bin's size from the extents, else from the bins of other sizes, else from the backend."""
-        with sigint_held, self._lock:
-            if self._looking:  # a finalizer allocates, in the midst of what this thread does here
+        with sigint_held, self.lock:
+            if self.looking:  # a finalizer allocates, in the midst of what this thread does here
                 return self._own_segment(home, timeline)
-            self._looking = True
+            self.looking = True
             try:
                 block = self._cut(home, timeline)
                 if block.next is not None and block.next.state == FREE:  # what is left of the free block, with its uses
                     self._list(block.next)
             finally:
-                self._looking = False
+                self.looking = False
             self.totals.ordered += block.hand_to(timeline)
             return block
 
@@ -124,6 +129,8 @@ class SlowPath:
 
     def _empty_bins(self, like: Bin | None = None, whatever_uses_it: bool = False) -> None:
         """Join what is cached, of one kind or of both, with the extents."""
+        if self.before_emptying is not None:
+            self.before_emptying()
         for kind in (self.segments.small, self.segments.large):
             if like is None or kind is like.kind:
                 self._join_cached(kind, whatever_uses_it)
@@ -152,7 +159,7 @@ class SlowPath:
             for block in kind.blocks():
                 self._list(block)
 
-    def _find_dropped(self) -> None:
+    def find_dropped(self) -> None:
         """Free the blocks that nobody has: Ctrl-C came between a block and its buffer, or before a buffer's finalizer.
 
         Nothing but its neighbours refers to such a block. What used it is not known, so that all that is queued now counts.
@@ -198,7 +205,7 @@ class SlowPath:
         """A block when the backend has no more."""
         self.totals.retries += 1
         hooks = [] if (self._common or self)._calling else list(self.hooks)  # else a hook that allocates would call itself
-        self._find_dropped()
+        self.find_dropped()
         while True:
             self._empty_bins()
             block = self._take_anywhere(home, timeline)
@@ -228,12 +235,12 @@ class SlowPath:
     def _call(self, hook: Callable[[Device, int], object], nbytes: int) -> None:
         """Let a hook drop what it can; it may allocate and free."""
         common = self._common or self
-        self._looking, common._calling = False, True
+        self.looking, common._calling = False, True
         try:
             with sigint_held.let_through():
-                hook(self.device, nbytes)
+                hook(self._device, nbytes)
         finally:
-            self._looking, common._calling = True, False
+            self.looking, common._calling = True, False
 
     def _wait_for(self, home: Bin, timeline: Timeline) -> Block | None:
         """Memory that other timelines' work still uses, with ``timeline`` held until that is done."""
@@ -249,83 +256,44 @@ class SlowPath:
         block.timeline, block.value, block.uses = timeline, value, None
         return block
 
-    def _empty_others(self) -> int:
+    def _empty_others(self) -> None:
         """Give back what the other pools of the device have cached."""
         common = self._common or self
-        return sum(other._empty_own() for other in (common, *common.private_pools) if other is not self)
-
-    def info(self) -> tuple[int, int]:
-        """Bytes that the device has left for this process, and in total."""
-        return self.segments.info()
+        for other in (common, *common.others):
+            if other is not self:
+                other.empty()
 
     def out_of_memory(self, nbytes: int) -> OutOfMemoryError:
         """The error, with the figures of now."""
-        free, total = self.info()
+        free, total = self.segments.info()
         totals = self.totals
         return OutOfMemoryError(
-            str(self.device), nbytes, allocated=totals.allocated, reserved=totals.reserved, free=free, total=total
+            str(self._device), nbytes, allocated=totals.allocated, reserved=totals.reserved, free=free, total=total
         )
 
-    def empty_cache(self) -> int:
-        """Give all memory back that is cached and done with, by the private pools too; returns how many bytes."""
-        with sigint_held, self._lock:
-            returned = self._empty_own() + sum(other._empty_own() for other in self.private_pools)
-            self.forget_abandoned()
-            return returned
-
-    def forget_abandoned(self) -> None:
-        """Let go of private pools that nobody will allocate from again, and that have no memory any more."""
-        self.private_pools = [other for other in self.private_pools if not other.abandoned or other.segments.all()]
-
-    def pin(self) -> None:
-        """Give nothing back from now on, not even what is free: a graph uses it."""
-        with sigint_held, self._lock:
-            self.segments.pins += 1
-
-    def unpin(self) -> None:
-        """End what ``pin`` began. Where nobody will allocate from it again, what is free goes back."""
-        with sigint_held, self._lock:
-            self.segments.pins -= 1
-        self.return_abandoned()
-
-    def return_abandoned(self) -> None:
-        """Give back what is free, if nobody will allocate from it again."""
-        if self.abandoned:
-            self.empty_cache()
-
-    def _empty_own(self) -> int:
-        if self._looking:
+    def empty(self) -> int:
+        """Give all memory back that is cached and done with (lock held); returns how many bytes."""
+        if self.looking:
             return 0
-        self._looking = True
+        self.looking = True
         try:
-            self._find_dropped()
+            self.find_dropped()
             self._empty_bins()
             returned = self.segments.release(self.segments.idle())
             if self.abandoned:
                 self.segments.release_ranges()
             return returned
         finally:
-            self._looking = False
+            self.looking = False
 
-    def forget_all_done(self) -> None:
-        """Let go of every timeline whose work is done."""
-        for _ in range(len(self.pending)):
-            try:
-                block = self.pending.popleft()
-            except IndexError:  # another thread was faster
-                return
-            if block.forget():
-                block.listed = False
-            else:
-                self.pending.append(block)
-        with sigint_held, self._lock:
-            if not self._looking:
-                self.segments.idle()  # settles free blocks, those that several timelines used too
+    def settle(self) -> None:
+        """Let go of timelines whose work is done, those of free blocks that several timelines used too (lock held)."""
+        if not self.looking:
+            self.segments.idle()
 
-    def each_segment(self, describe: Callable[[Self, Segment, list[Block]], _T]) -> list[_T]:
-        """What ``describe`` says of each segment and its blocks."""
-        with sigint_held, self._lock:
-            return [describe(self, segment, list(segment.blocks())) for segment in self.segments.all()]
+    def is_spent(self) -> bool:
+        """Whether nobody will allocate from it again, and it has no memory any more."""
+        return self.abandoned and not self.segments.all()
 
 
 def _cached(kind: Extents) -> int:

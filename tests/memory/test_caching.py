@@ -137,7 +137,7 @@ class Allocations(RuleBasedStateMachine):
         """Without gaps; each is where its state says, and what could be joined is (4)."""
         if not hasattr(self, "pool"):
             return
-        segments, found = self.pool.segments, []
+        segments, found = self.pool.slow_path.segments, []
         for segment in segments.all():
             position = segment.address
             for block in segment.blocks():
@@ -148,7 +148,7 @@ class Allocations(RuleBasedStateMachine):
                 assert block.state == HOLE or self.memory.has(block.address, position)
                 assert block.state != CACHED or block in block.bin.free
                 if block.state in (FREE, HOLE) and block.next is not None and block.next.state == block.state:
-                    assert block.state == FREE and (block.pending() or block.next.pending() or self.pool._apart)
+                    assert block.state == FREE and (block.pending() or block.next.pending() or self.pool.slow_path._apart)
                 found.append(block)
             assert position == segment.address + segment.nbytes
         free = [block for kind in (segments.small, segments.large) for block in kind.blocks()]
@@ -165,7 +165,7 @@ class Allocations(RuleBasedStateMachine):
         while any(timeline.advance() for timeline in self.timelines):
             pass
         self.pool.forget_all_done()
-        blocks = [block for segment in self.pool.segments.all() for block in segment.blocks()]
+        blocks = [block for segment in self.pool.slow_path.segments.all() for block in segment.blocks()]
         assert not any(block.pending() for block in blocks if block.state in (CACHED, FREE))
         self.pool.empty_cache()
         assert self.memory.held == {}

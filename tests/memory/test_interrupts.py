@@ -61,14 +61,14 @@ def test_an_allocator_survives_ctrl_c_at_any_moment(granularity: int, sizes: tup
             held = sorted((buffer.address, buffer.address + buffer.block.size) for buffer in again)
             assert all(stop <= start for (_, stop), (start, _) in zip(held, held[1:], strict=False))
             del again
-            assert pool._lock.acquire(blocking=False), "the lock is held"
-            pool._lock.release()
-            assert not pool._looking
+            assert pool.slow_path.lock.acquire(blocking=False), "the lock is held"
+            pool.slow_path.lock.release()
+            assert not pool.slow_path.looking
     gc.collect()
     pool.empty_cache()
     assert pool.totals.allocated == 0 and pool.totals.allocations == pool.totals.frees
     assert pool.totals.reserved == 0
-    assert all(part.state in (FREE, HOLE) for whole in pool.segments.all() for part in whole.blocks())
+    assert all(part.state in (FREE, HOLE) for whole in pool.slow_path.segments.all() for part in whole.blocks())
 
 
 def test_a_block_that_somebody_has_is_not_taken_for_a_dropped_one() -> None:
@@ -81,9 +81,9 @@ def test_a_block_that_somebody_has_is_not_taken_for_a_dropped_one() -> None:
     del used  # cached, and listed, since its use is not done
     in_hand = live[0].block
     allocated = pool.totals.allocated
-    assert pool._find_dropped() is None and pool.totals.allocated == allocated
+    assert pool.slow_path.find_dropped() is None and pool.totals.allocated == allocated
     del live[1].block  # its buffer has gone without a finalizer
-    pool._find_dropped()
+    pool.slow_path.find_dropped()
     assert pool.totals.allocated == allocated - 1024
     assert in_hand.state == live[2].block.state != FREE
 

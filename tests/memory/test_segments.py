@@ -172,7 +172,7 @@ def test_hooks_are_called_until_there_is_room() -> None:
     def late(device: aiodev.Device, nbytes: int) -> None:
         calls.append(("late", nbytes))
 
-    pool.hooks += [useless, useful, late]
+    pool.slow_path.hooks += [useless, useful, late]
     assert pool.allocate(16 * MIB, timeline).block.size == 16 * MIB
     assert calls == [("useless cpu:0", 16 * MIB), ("useful", 16 * MIB)]
 
@@ -192,7 +192,7 @@ def test_a_hook_that_needs_more_than_there_is_does_not_call_itself() -> None:
             with pytest.raises(aiodev.OutOfMemoryError):
                 source.allocate(nbytes, timeline)
 
-    pool.hooks.append(greedy)
+    pool.slow_path.hooks.append(greedy)
     for expected in (1, 2):
         with pytest.raises(aiodev.OutOfMemoryError):
             pool.allocate(16 * MIB, timeline)
