@@ -96,9 +96,9 @@ def shared(host: HostArray, device: aiodev.Device) -> aiodev.Array | None:
         return None
 
 
-def known(x: aiodev.Array) -> HostArray | None:
+def known(x: aiodev.Array, few: int = COUNTED_HERE) -> HostArray | None:
     """The values, for who would wait for what the device makes of them: if they are there, and few, or waiting is reported."""
-    if isinstance(x, aiodev.Array) and x.size > COUNTED_HERE and aiodev.get_sync_debug_mode() == "default":
+    if isinstance(x, aiodev.Array) and x.size > few and aiodev.get_sync_debug_mode() == "default":
         return None
     return _there(x)
 

@@ -20,6 +20,7 @@ from aiodev.kernels.indexing.search import Counted, Selection, flat
 from aiodev.kernels.indexing.take import take
 from aiodev.kernels.sorting import argsort, sort
 from aiodev.kernels.sorting.network import LEAST
+from aiodev.kernels.tuning import SORTED_HERE
 from aiodev.kernels.warmup import register_sample
 
 __all__ = [
@@ -210,7 +211,7 @@ def unique_blocking(
         submit: what the function submits.
         part: what it gives, of what :func:`unique_all` does.
     """
-    host = known(x)
+    host = known(x, SORTED_HERE)
     if host is None:
         with ahead_of_others(x):
             return submit(x).wait_blocking()
