@@ -31,10 +31,12 @@ from pathlib import Path
 
 from aiodev._core.config import settings
 
-__all__ = ["Cache", "cache", "distrusted", "make_folder"]
+__all__ = ["UNFINISHED", "Cache", "cache", "distrusted", "make_folder", "write_whole"]
 
 logger = logging.getLogger("aiodev")
 
+#: What the names of files begin with that are being written.
+UNFINISHED = ".making-"
 #: A directory is usable if a file of so many bytes fits.
 _PROBE = 4096
 _ROOT = 0
@@ -162,6 +164,28 @@ def make_folder(folder: str) -> None:
             os.mkdir(folder, 0o700)
     except FileExistsError:
         pass
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file, and the folder that it is to be in, so that readers see all of it or nothing, after a crash as well.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    import tempfile  # costly to import, and needed where something was compiled
+
+    make_folder(str(path.parent))
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=UNFINISHED)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
 
 
 def distrusted(directory: str) -> str | None:

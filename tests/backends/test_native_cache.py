@@ -16,6 +16,7 @@ from selection import some
 
 from aiodev._backends.cpu.backend import CPUBackend
 from aiodev._backends.executor import code_cache, native_code
+from aiodev._core.cache_directory import UNFINISHED
 from aiodev._core.config import Settings
 from aiodev._core.errors import BackendUnavailableError
 
@@ -186,7 +187,7 @@ def test_a_process_that_was_killed_keeps_nobody_waiting(tmp_path: Path) -> None:
     """Its lock is free, and what it has left is cleared away by who makes the code."""
     first = begin(tmp_path)
     assert line(first) == "making"
-    left = tmp_path / "native" / f"{code_cache._PREFIX}left"
+    left = tmp_path / "native" / f"{UNFINISHED}left"
     left.write_bytes(b"half of it")
     second = begin(tmp_path)
     first.kill()

@@ -141,10 +141,11 @@ def test_native_code_that_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(cache, "_warned", True)
     monkeypatch.setattr(cache, "incomplete", False)
 
-    def refuse(folder: str) -> None:
+    def refuse(*arguments: object) -> None:
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(code_cache, "make_folder", refuse)
+    for writer in ("make_folder", "write_whole"):
+        monkeypatch.setattr(code_cache, writer, refuse)
     monkeypatch.setattr(code_cache, "native_directory", lambda: "" if kept == "nowhere" else str(tmp_path))
     assert code_cache.stored("some", "identity", lambda: b"code") == b"code"
     assert cache.incomplete is (kept != "nowhere")

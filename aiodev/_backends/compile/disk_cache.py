@@ -1,9 +1,8 @@
 """The disk cache's files: one compiled kernel each, named by the hash of all that determines it.
 
 A file is a header and byte strings, in a form that says nothing but where each begins; to read it runs nothing. What it holds
-is machine code, so the directory must be one that nobody else can write to (:mod:`aiodev._core.cache_directory`). It is written
-under another name, flushed to disk and renamed, so readers see all of it or nothing, after a crash as well. One that is
-damaged, or has another form, is deleted and written anew.
+is machine code, so the directory must be one that nobody else can write to, and it is written whole or not at all
+(:mod:`aiodev._core.cache_directory`). One that is damaged, or has another form, is deleted and written anew.
 
 Values that go with code are kept as Python literals (:func:`pack`). Those that have none, such as an object of a class of
 numba's that its generated code wants back as it was, are pickled.
@@ -14,15 +13,13 @@ from __future__ import annotations
 import ast
 import contextlib
 import hashlib
-import os
 import pickle
 import struct
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from aiodev._core.cache_directory import cache, make_folder
+from aiodev._core.cache_directory import cache, write_whole
 
 __all__ = ["has_kernels", "pack", "path_of", "read", "unpack", "write", "write_file"]
 
@@ -87,18 +84,7 @@ def write_file(path: Path, parts: Sequence[bytes]) -> None:
     """
     lengths = struct.pack(f"<{len(parts)}Q", *map(len, parts))
     payload = b"".join((_COUNT.pack(len(parts)), lengths, *parts))
-    make_folder(str(path.parent))
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(_MAGIC + _digest(payload) + payload)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+    write_whole(path, _MAGIC + _digest(payload) + payload)
 
 
 def pack(value: Any) -> bytes:

@@ -16,12 +16,11 @@ import hashlib
 import os
 import stat
 import struct
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from aiodev._core.cache_directory import cache, make_folder
+from aiodev._core.cache_directory import UNFINISHED, cache, make_folder, write_whole
 
 try:
     import fcntl
@@ -38,7 +37,6 @@ _MAGIC = b"aiodev 1"
 _HEADER = struct.Struct("<8s32sQQ")
 #: Seconds to wait for another process that makes the file. Larger: one that hangs holds this one up; smaller: both compile.
 _PATIENCE = 60.0
-_PREFIX = ".making-"
 
 
 def native_directory() -> str:
@@ -112,20 +110,9 @@ def _write(path: Path, identity: str, content: bytes, alone: bool) -> None:
     rest = struct.pack("<QQ", len(name), len(content)) + name + content
     data = _MAGIC + hashlib.blake2b(rest, digest_size=32).digest() + rest
     try:
-        make_folder(str(path.parent))
-        for left in path.parent.glob(_PREFIX + "*") if alone else ():  # of processes that were killed
+        for left in path.parent.glob(UNFINISHED + "*") if alone else ():  # of processes that were killed
             left.unlink()
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=_PREFIX)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
+        write_whole(path, data)
     except OSError as error:
         cache.report(error)
 
