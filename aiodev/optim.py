@@ -14,6 +14,7 @@ import numpy as np
 
 import aiodev
 from aiodev import dtypes, kernels
+from aiodev._autograd.tuning import PARAMETERS_TOGETHER
 from aiodev._autograd.variable import Variable
 from aiodev._core.arguments import instance, items, message, number
 
@@ -113,11 +114,6 @@ def _adapt(
     for g, x, mean, square in zip(gradients, parameters, means, squares, strict=True):
         call.launch(adapt, x.size, beta1, beta2, eps, decay, _flat(g), factors, _flat(x), _flat(mean), _flat(square))
     return factors
-
-
-#: Parameters of one operation. More: what is launched is found out anew where one of more has no gradient, and an operation
-#: remembers no more than 16 launches; fewer: more calls.
-_TOGETHER = 16
 
 
 @aiodev.kernel(reads=("total",))
@@ -230,7 +226,7 @@ class Optimizer:
                     if buffer._writer is not timeline or buffer._reader is not timeline or buffer._readers is not None:
                         buffer.join_uses(timeline)
                 given.append((gradient, *own))
-            groups += [(dtype, given[first : first + _TOGETHER]) for first in range(0, len(given), _TOGETHER)]
+            groups += [(dtype, given[i : i + PARAMETERS_TOGETHER]) for i in range(0, len(given), PARAMETERS_TOGETHER)]
         if groups:
             if self._lr.__class__ is aiodev.Array:
                 self._lr._buffer.join_uses(timeline)

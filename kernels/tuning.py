@@ -253,5 +253,6 @@ FEW_NORMALISED: Final = 1 << 12
 #: Elements at most of which the host counts those that an index or a set operation asks for, where they are there. Larger: the
 #: caller is held for longer than the device would take; smaller: it waits for the device, which counts.
 COUNTED_HERE: Final = 1 << 14
-#: As ``COUNTED_HERE``, of what has to be sorted for it: the device is ahead of NumPy sooner.
+#: As ``COUNTED_HERE``, of what has to be sorted for it: the device is ahead of NumPy sooner. Larger: the caller is held
+#: for longer than the device would take; smaller: it waits for the device.
 SORTED_HERE: Final = 1 << 9

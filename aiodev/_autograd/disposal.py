@@ -18,15 +18,13 @@ import threading
 from collections import deque
 from typing import Any
 
+from aiodev._autograd.tuning import PIECES_A_LOOK
 from aiodev._core.at_fork import in_child
 from aiodev._core.tuning import PERIOD_NS
 from aiodev._core.waiting import fairness
 from aiodev._core.waiting.loops import running_loop, trio_token
 
-__all__ = ["STRIDE", "hand_on", "sweep"]
-
-#: Pieces between two looks at the clock.
-STRIDE = 32
+__all__ = ["hand_on", "sweep"]
 
 
 class _Debris(threading.local):
@@ -70,7 +68,7 @@ def _sweep() -> None:
         while pieces:
             pieces.popleft()
             turns += 1
-            if not turns % STRIDE and fairness.clock() >= until:
+            if not turns % PIECES_A_LOOK and fairness.clock() >= until:
                 loop, token = running_loop(), trio_token()
                 with contextlib.suppress(RuntimeError):  # it is about to end
                     if loop is not None:

@@ -28,6 +28,7 @@ from aiodev._autograd.delivery import Arrival, StreamScope, accumulate, added, f
 from aiodev._autograd.disposal import hand_on, sweep
 from aiodev._autograd.node import Edge, Node
 from aiodev._autograd.remembered import Remembered, Taking
+from aiodev._autograd.tuning import NODES_A_LOOK, NODES_SORTED
 from aiodev._autograd.variable import Variable, edge_of, plain_of
 from aiodev._core.callsites import describe_site, standing
 from aiodev._core.errors import CaptureError, GradientError
@@ -40,10 +41,6 @@ from aiodev._core.waiting.reactor import Wait, current_reactor
 
 __all__ = ["Pass"]
 
-#: Nodes between two looks at the clock. Larger: a pass may yield late; smaller: a look costs about a fiftieth of a node.
-_STRIDE = 8
-#: Nodes that are sorted at a time, which takes less than a millisecond; those of all are merged.
-_RUN = 1 << 10
 _sequence = operator.attrgetter("sequence")
 
 
@@ -168,7 +165,7 @@ class Pass:
         for target in self._counts:
             if target.__class__ is not Variable:
                 run.append(target)
-                if len(run) == _RUN:
+                if len(run) == NODES_SORTED:
                     runs.append(sorted(run, key=_sequence))
                     run = []
                     if fairness.clock() >= self._until:
@@ -220,7 +217,7 @@ class Pass:
             if turn % 64 == 63 and fairness.clock() >= self._until:
                 await self._yield()
         for turn, (root, gradient) in enumerate(self._roots):
-            if turn % _STRIDE == _STRIDE - 1 and fairness.clock() >= self._until:
+            if turn % NODES_A_LOOK == NODES_A_LOOK - 1 and fairness.clock() >= self._until:
                 await self._yield()
             edge = edge_of(root)
             stream = edge[0].stream if edge.__class__ is tuple else current_stream(root.device)
@@ -245,7 +242,7 @@ class Pass:
         turns = 0
         while ready:
             turns += 1
-            if not turns % _STRIDE and fairness.clock() >= self._until:
+            if not turns % NODES_A_LOOK and fairness.clock() >= self._until:
                 await self._yield()
             node = heappop(ready)[2]
             if node.__class__ is Variable:
@@ -403,7 +400,7 @@ class Pass:
         seen = {gradient._buffer for _, gradient in self._roots if gradient is not None}
         stored = []
         for turn, (leaf, gradient, stream) in enumerate(self._leaves):
-            if turn % _STRIDE == _STRIDE - 1 and fairness.clock() >= self._until:
+            if turn % NODES_A_LOOK == NODES_A_LOOK - 1 and fairness.clock() >= self._until:
                 await self._yield()
             if not self._create_graph:
                 if gradient._buffer in seen or not gradient._form.packed or not gradient._form.writable:
@@ -417,7 +414,7 @@ class Pass:
         changed: Sequence[int] = range(len(stored))
         while changed:
             for turn, place in enumerate(changed):
-                if turn % _STRIDE == _STRIDE - 1 and fairness.clock() >= self._until:
+                if turn % NODES_A_LOOK == NODES_A_LOOK - 1 and fairness.clock() >= self._until:
                     await self._yield()
                 sums[place] = self._summed(*stored[place], sums[place])
             changed = store_all(sums)

@@ -18,3 +18,17 @@ MOST_ROOTS: Final = 256
 #: Passes in which nothing that is remembered fits, beyond those in which something does, after which a root is left to the
 #: engine. Larger: more passes compare in vain where structures change; smaller: fewer structures may take turns.
 CREDIT: Final = 64
+
+# Yielding
+
+#: Nodes between two looks at the clock. Larger: a pass may yield late; smaller: a look costs about a fiftieth of a node.
+NODES_A_LOOK: Final = 8
+#: Nodes that are sorted at a time; those of all are merged. Larger: the loop is held for longer, a millisecond at this size;
+#: smaller: there is more to merge.
+NODES_SORTED: Final = 1 << 10
+#: Pieces that are dropped between two looks at the clock. Larger: a graph that is dropped may yield late; smaller: more
+#: looks.
+PIECES_A_LOOK: Final = 32
+#: Parameters of one operation. Larger: what is launched is found out anew where one of more has no gradient, and an operation
+#: remembers no more than 16 launches; smaller: more calls.
+PARAMETERS_TOGETHER: Final = 16

@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from aiodev._core.tuning import LONG_COMPILATION
+
 __all__ = ["Compilation", "on_compilation", "reported"]
 
 logger = logging.getLogger("aiodev")
-
-#: Seconds after which a compilation is reported, and between two reports. Larger: a silent program looks hung; smaller: noise.
-LONG = 1.0
 
 
 class Compilation(NamedTuple):
@@ -89,13 +88,13 @@ def reported(name: str) -> Iterator[None]:
 
 
 def _watch(name: str, began: float, done: threading.Event) -> None:
-    if done.wait(LONG):
+    if done.wait(LONG_COMPILATION):
         return
     logger.info("%s is being compiled", name)
     finished = False
     while not finished:
         _tell(Compilation(name, time.perf_counter() - began, finished))
-        finished = done.wait(LONG)
+        finished = done.wait(LONG_COMPILATION)
     took = time.perf_counter() - began
     logger.info("%s: compiled for %.1f s", name, took)
     _tell(Compilation(name, took, finished))

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from aiodev._core import callsites
 from aiodev._core.streams import trace
+from aiodev._core.tuning import OPERATIONS_REMEMBERED
 
 if TYPE_CHECKING:
     from aiodev._core.timeline.timeline import Timeline
 
 __all__ = ["attach", "describe"]
 
-#: Operations of a timeline that are remembered. Larger: more memory in debug mode; smaller: older uses have no name.
-_MOST = 1 << 16
 
 _entries: weakref.WeakKeyDictionary[Timeline, OrderedDict[int, tuple[str, int]]] = weakref.WeakKeyDictionary()
 
@@ -56,7 +55,7 @@ def _noted(
     def submit_noted(*args: Any) -> int:
         value = submit(*args)
         entries[value] = name(args)
-        while len(entries) > _MOST:
+        while len(entries) > OPERATIONS_REMEMBERED:
             entries.popitem(last=False)
         return value
 

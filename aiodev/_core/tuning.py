@@ -94,3 +94,21 @@ LONGEST_REST: Final = 128.0
 #: Seconds after which an idle thread for called functions ends. Larger: threads that nobody needs; smaller: every burst of
 #: calls starts threads anew.
 IDLE_SECONDS: Final = 5.0
+
+# Told, noted and kept
+
+#: Seconds after which a compilation is reported, and between two reports. Larger: a silent program looks hung; smaller: noise.
+LONG_COMPILATION: Final = 1.0
+#: Operations of a timeline that are remembered in debug mode. Larger: more memory; smaller: older uses have no name.
+OPERATIONS_REMEMBERED: Final = 1 << 16
+#: Streams that a recorder knows, at most; of others nothing is noted. Larger: a recorder holds more, 300 bytes each;
+#: smaller: a program with many streams is shown in part.
+STREAMS_TRACED: Final = 1_000_000
+#: Executing slots that the streams of one device and priority share, round robin. Larger: more queues in memory; smaller: more
+#: streams wait behind one another.
+EXECUTING_SLOTS: Final = 32
+#: Places of a kept error's traceback, the innermost. Larger: a failure that is kept takes more memory; smaller: the outer calls
+#: are not told.
+PLACES_KEPT: Final = 64
+#: Causes of causes of a kept error. Larger: it takes more memory; smaller: the first cause is not told.
+CAUSES_KEPT: Final = 16

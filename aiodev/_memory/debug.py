@@ -39,6 +39,7 @@ from aiodev._memory.allocator import CachingAllocator, DeviceBuffer
 from aiodev._memory.block import CACHED, Block
 from aiodev._memory.buffer import Buffer, Uses
 from aiodev._memory.events import note_allocation
+from aiodev._memory.tuning import GUARD, LAST_WAIT
 
 if TYPE_CHECKING:
     from aiodev._core.backend.device import Device
@@ -49,14 +50,8 @@ __all__ = ["GUARD", "POISON", "DebugAllocator"]
 
 logger = logging.getLogger("aiodev")
 
-#: Bytes of the guard before and after a buffer; a multiple of the alignment. Larger: writes farther out are found, and each
-#: buffer takes more memory.
-GUARD = 256
 _GUARD_BYTES = b"\xa5" * GUARD
 POISON = 0xFF
-#: Seconds that work has to finish at exit before guards are checked. Larger: a hung kernel delays the exit; smaller: the guards
-#: of buffers in use are not checked.
-_LAST_WAIT = 1.0
 
 Points = Iterable["tuple[Timeline, int]"]
 
@@ -226,7 +221,7 @@ class DebugAllocator(CachingAllocator):
         points = [point for buffer in alive for point in buffer.pending()]
         points += [point for block, _ in list(self._quarantine) for point in block.pending().items()]
         with contextlib.suppress(Exception):  # late, or lost with its device, which others tell of
-            wait_all_blocking(points, _LAST_WAIT)
+            wait_all_blocking(points, LAST_WAIT)
         self.look_at_all()
 
     def name_of(self, block: Block) -> str:

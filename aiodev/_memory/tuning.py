@@ -51,3 +51,12 @@ REQUESTS_KEPT: Final = 4096
 #: A :class:`~aiodev._memory.buffer.Uses` takes at least this many uses before it drops those that are done. Larger: longer
 #: lists; smaller: more passes.
 CREDIT: Final = 16
+
+# Debugging
+
+#: Bytes of the guard before and after a buffer; a multiple of the alignment. Larger: each buffer takes more memory; smaller:
+#: writes farther out are not found.
+GUARD: Final = 256
+#: Seconds that work has to finish at exit before guards are checked. Larger: a hung kernel delays the exit; smaller: the guards
+#: of buffers in use are not checked.
+LAST_WAIT: Final = 1.0

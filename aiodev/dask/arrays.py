@@ -10,12 +10,9 @@ from aiodev._core.streams.completion import Reached
 from aiodev._core.timeline.timeline import Timeline
 from aiodev._core.waiting.blocking import wait_all_blocking
 from aiodev._core.waiting.loops import loop_runs_here
+from aiodev.dask.tuning import PATIENCE
 
-__all__ = ["PATIENCE", "arrays_in", "block_until_written", "replaced", "unfinished", "until_written"]
-
-#: Seconds that pickling waits for an array in a thread whose event loop runs; Dask tries three times. Larger: the loop is held
-#: for longer; smaller: what a crowded machine would have computed soon is refused.
-PATIENCE = 0.1
+__all__ = ["arrays_in", "block_until_written", "replaced", "unfinished", "until_written"]
 
 
 def arrays_in(value: Any) -> Iterator[Array]:

@@ -27,6 +27,7 @@ from aiodev import Array, Kernel, SyncError
 from aiodev._core.bounded_table import enter
 from aiodev.dask.arrays import block_until_written
 from aiodev.dask.tokens import rename
+from aiodev.dask.tuning import KERNELS_KEPT
 from aiodev.kernels import Fused
 
 __all__: list[str] = []
@@ -35,8 +36,6 @@ __all__: list[str] = []
 Lines = dict[str, dict[int, str]]
 
 
-#: Kernels that are kept for when they are sent again. Larger: more memory for code that nobody runs any more.
-MOST = 256
 #: Kernels that were received, by what they are called on the way.
 _received: dict[str, Kernel | Fused] = {}
 #: What kernels are called on the way.
@@ -114,7 +113,7 @@ def _make(
     kernel._bodies.update(bodies)
     kernel._launch_options.update(launch_options)
     _names[kernel] = name
-    enter(_received, name, kernel, MOST)
+    enter(_received, name, kernel, KERNELS_KEPT)
     return kernel
 
 
@@ -125,7 +124,7 @@ def _make_fused(name: str, function: Callable[..., Any], dtype: Any, files: Sequ
     _name_files([function], files)
     fused = Fused(function, dtype)
     _names[fused] = name
-    enter(_received, name, fused, MOST)
+    enter(_received, name, fused, KERNELS_KEPT)
     return fused
 
 

@@ -23,12 +23,11 @@ from aiodev._core.config import settings
 from aiodev._core.usable_cores import core_watch
 from aiodev.dask.errors import WorkerError
 from aiodev.dask.tasks import Running
+from aiodev.dask.tuning import LAG_PERIOD
 from aiodev.profiler.lag import recent_lags
 
 __all__ = ["DevicePlugin"]
 
-#: Seconds between two measurements of the worker's loop. Smaller: more of the loop's time, 10 µs each.
-LAG_PERIOD = 0.02
 #: The workers of this process that have a device; one at most.
 _workers: WeakSet[Any] = WeakSet()
 

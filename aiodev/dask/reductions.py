@@ -10,9 +10,7 @@ from distributed import Client, Future
 
 from aiodev._core.arguments import instance, integer
 from aiodev.dask.graphs import Graph
-
-#: How many results a task combines. Larger: fewer tasks, and more bytes that one worker receives.
-ARITY = 8
+from aiodev.dask.tuning import ARITY
 
 __all__ = ["all_reduce", "data_parallel", "tree_reduce"]
 

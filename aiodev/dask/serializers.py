@@ -43,13 +43,11 @@ from aiodev._array.foreign import wrap_host
 from aiodev._array.protocols import host_view
 from aiodev._core.backend.device import HOST
 from aiodev.dask.arrays import arrays_in, block_until_written, unfinished
+from aiodev.dask.tuning import COPIED_HERE
 from aiodev.dtypes import parse_dtype
 
 __all__ = ["FORMAT", "dump", "dump_on_device", "load", "load_on_device"]
 
-#: Bytes that are copied at once where they cannot be shared. Larger: holds the receiver's loop for longer, 10 µs at this size;
-#: smaller: more copies by the device, which has to be woken for each.
-COPIED_HERE = 64 << 10
 #: The form of header and frames. Another one is refused.
 FORMAT = 1
 

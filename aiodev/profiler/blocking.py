@@ -25,15 +25,11 @@ from aiodev._core import callsites
 from aiodev._core.arguments import function, message, number
 from aiodev._core.waiting.loops import running_loop
 from aiodev.profiler.lag import LoopLag
+from aiodev.profiler.tuning import CALLS_KEPT, LOOKS
 
 __all__ = ["BlockingCall", "BlockingDetector", "detect_blocking"]
 
 logger = logging.getLogger("aiodev")
-
-#: Looks a threshold. Larger: the loop's thread is looked at, and beats, more often; smaller: a block is seen later.
-LOOKS = 4
-#: Blocks that are kept. Larger: more memory, some kB each.
-MOST = 1000
 
 
 class BlockingCall:
@@ -152,7 +148,7 @@ class BlockingDetector:
 
     def __init__(self, threshold: float, report: Callable[[BlockingCall], object]) -> None:
         self.threshold = threshold
-        self.calls: deque[BlockingCall] = deque(maxlen=MOST)
+        self.calls: deque[BlockingCall] = deque(maxlen=CALLS_KEPT)
         self._report = report
         self._timer = _Pulse(threshold / LOOKS, self._beat)
         self._looking = threading.Condition()

@@ -13,11 +13,9 @@ from typing import Any, NamedTuple, NoReturn
 
 from aiodev._core.arguments import message, number
 from aiodev._core.waiting.loops import loop_runs_here, running_loop
+from aiodev.profiler.tuning import BEATS_KEPT
 
 __all__ = ["Beat", "LoopLag", "loop_lag", "recent_lags"]
-
-#: Beats that are kept: the last quarter of an hour, at one in a millisecond. Larger: more memory, 100 bytes each.
-MOST = 1 << 20
 
 
 #: Those that measure now.
@@ -90,7 +88,7 @@ class LoopLag:
 
     def __init__(self, period: float) -> None:
         self.period = period
-        self.beats: deque[Beat] = deque(maxlen=MOST)
+        self.beats: deque[Beat] = deque(maxlen=BEATS_KEPT)
         self._due = 0
         self._cancel: Callable[[], object] | None = None
 

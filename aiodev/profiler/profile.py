@@ -22,11 +22,9 @@ from aiodev.profiler.lag import LoopLag
 from aiodev.profiler.nvtx import NvtxRanges
 from aiodev.profiler.operations import Operation, read_operations
 from aiodev.profiler.summary import table_of
+from aiodev.profiler.tuning import LAG_PERIOD
 
 __all__ = ["Profile", "profile"]
-
-#: Seconds between two beats of the loop's timer while it is profiled.
-LAG_PERIOD = 0.001
 
 
 def profile(*, most: int = 1_000_000, nvtx: bool = False) -> Profile:

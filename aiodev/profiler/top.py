@@ -31,17 +31,12 @@ from typing import Any, NoReturn
 from aiodev._core.at_fork import in_child
 from aiodev._core.streams import stream as _stream
 from aiodev.profiler.metrics import metrics
+from aiodev.profiler.tuning import PATIENCE, SNAPSHOT_BYTES, STREAMS_SHOWN
 
 __all__ = ["TopServer", "find_processes", "read_snapshot", "serve_on_start", "serve_top"]
 
 logger = logging.getLogger("aiodev")
 
-#: Seconds for which one side waits for the other. Larger: a client that hangs holds up others for longer.
-PATIENCE = 1.0
-#: Streams of a snapshot, those with most to do first. Larger: larger snapshots.
-MOST_STREAMS = 200
-#: Bytes of a snapshot that a client reads, at most.
-MOST_BYTES = 1 << 22
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 
@@ -156,7 +151,7 @@ def snapshot() -> dict[str, Any]:
                 "id": stream.stream_id, "device": str(stream.device), "priority": stream.priority,
                 "submitted": stream.timeline.submitted, "pending": stream._pending(),
             }
-            for stream in living[:MOST_STREAMS]
+            for stream in living[:STREAMS_SHOWN]
         ],
     }  # fmt: skip
 
@@ -231,7 +226,7 @@ def read_snapshot(process: int) -> dict[str, Any]:
             raise ProcessLookupError(f"process {process} does not serve: {error.strerror}") from None
         if not _is_ours(client):
             raise PermissionError(f"{path / str(process)}: another user listens there")
-        while len(received) < MOST_BYTES and (part := client.recv(1 << 16)):
+        while len(received) < SNAPSHOT_BYTES and (part := client.recv(1 << 16)):
             received += part
     try:
         snapshot: dict[str, Any] = json.loads(received)

@@ -168,7 +168,7 @@ async def test_a_long_graph_is_dropped_in_portions(monkeypatch: pytest.MonkeyPat
     assert len(portions) == 1
     while nodes[0]() is not None:
         await anyio.lowlevel.checkpoint()
-    assert max(portions) <= disposal.STRIDE + 1 and len(portions) >= len(nodes) // (disposal.STRIDE + 1)
+    assert max(portions) <= disposal.PIECES_A_LOOK + 1 and len(portions) >= len(nodes) // (disposal.PIECES_A_LOOK + 1)
 
 
 def test_a_long_graph_is_dropped_where_no_loop_runs() -> None:

@@ -16,7 +16,7 @@ from aiodev.profiler import Compilation
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[list[Compilation], threading.Event, threading.Event]]:
     """What a hook was told, an event for the first time, and one for the last; everything counts as long."""
-    monkeypatch.setattr(compilations, "LONG", 0.0)
+    monkeypatch.setattr(compilations, "LONG_COMPILATION", 0.0)
     found: list[Compilation] = []
     begun, ended = threading.Event(), threading.Event()
 

@@ -170,3 +170,18 @@ HUGE_FROM: Final = 4 << 20
 #: Allocations from this many bytes on are checked against the machine's free memory. Larger: more memory that is not there is
 #: promised; smaller: more checks of tens of µs.
 CHECK_FROM: Final = 16 << 20
+
+# Kept, and waited for
+
+#: Failures that the portable executor keeps for each queue; the interface asks for 32. Larger: more memory; smaller: less
+#: is told of what failed long ago.
+PORTABLE_FAULTS: Final = 64
+#: Withdrawals that it keeps for each queue, for queues that wait for it. Larger: more memory; smaller: who waits late for one
+#: that was withdrawn is not told.
+PORTABLE_WITHDRAWALS: Final = 1024
+#: Seconds that its ``stop`` waits for the threads. Larger: a kernel that hangs delays the exit; smaller: threads are left
+#: behind.
+PORTABLE_STOP: Final = 0.25
+#: Waiting queues of each priority that a device's heaps have room for at first; they grow. Larger: more memory; smaller: more
+#: growing.
+FIRST_ROOM: Final = 64

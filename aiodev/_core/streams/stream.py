@@ -31,6 +31,7 @@ from aiodev._core.streams.outcome import Outcome
 from aiodev._core.timeline.gate import Gate, opened_on_error
 from aiodev._core.timeline.recording import NOT_DONE
 from aiodev._core.timeline.timeline import Timeline
+from aiodev._core.tuning import EXECUTING_SLOTS
 from aiodev._core.waiting.blocking import wait_blocking
 from aiodev._core.waiting.reactor import at_hand, current_reactor, others_first, starting
 
@@ -41,9 +42,6 @@ T = TypeVar("T")
 #: (stream, dst, src): copies an array, or to or from one.
 copy_arrays: Hook[[Any, Any, Any], Completion[None]] = Hook("aiodev._array.copy")
 
-#: Executing slots that the streams of one device and priority share, round robin. Larger: more queues in memory; smaller: more
-#: streams wait behind one another.
-SLOTS = 32
 _PRIORITY_BITS, _SLOT_BITS = 2, 5
 
 _serials = itertools.count(1)
@@ -143,7 +141,7 @@ class Stream(NativeStream):
         self.low_water = most if low_water is None else arguments.integer("Stream", "low_water", low_water)
         if not 0 <= self.low_water <= most:
             raise ValueError(f"low_water={low_water}: a number of operations below maxsize={maxsize}")
-        slot = next(_slots.setdefault((resolved, self.priority), itertools.count())) % SLOTS
+        slot = next(_slots.setdefault((resolved, self.priority), itertools.count())) % EXECUTING_SLOTS
         self.stream_id = next(_serials) << _PRIORITY_BITS + _SLOT_BITS | (self.priority + 1) << _SLOT_BITS | slot
         self._closed = self._is_default = False
         self.timeline = Timeline(handle, resolved, self.priority, reserve, repr(self), external=(driver_stream, external))

@@ -32,6 +32,7 @@ from aiodev._core.at_fork import in_child
 from aiodev._core.backend.device import Device
 from aiodev._core.backend.interface import Executor
 from aiodev._core.backend.trace_log import BEGUN, ENDED, KERNEL, QUEUE, SECOND, SLOT_WORDS, VALUE, TraceLog
+from aiodev._core.tuning import STREAMS_TRACED
 from aiodev._core.waiting.loops import task_namer
 
 __all__ = ["NodeNote", "Note", "Recorder", "TracedKernel", "Window", "active", "begin", "end", "entries", "kernel_name",
@@ -45,9 +46,6 @@ class TracedKernel(NamedTuple):
     ndim: int
     arguments: tuple[str, ...]  #: as in a :class:`~aiodev.KernelSpec`
 
-
-#: Streams that a recorder knows, at most; of others nothing is noted. Larger: a recorder holds more, 300 bytes each.
-MOST_STREAMS = 1_000_000
 
 #: Kernels by their entries, filled in by the kernel layer.
 entries: dict[int, TracedKernel] = {}
@@ -259,7 +257,7 @@ class Recorder:
     def attach(self, stream: Traced) -> None:
         """Note what is submitted to ``stream`` from now on. Called again when its backend has started."""
         timeline: TracedTimeline = stream.timeline
-        if timeline.lost is not None or len(self.streams) >= MOST_STREAMS:
+        if timeline.lost is not None or len(self.streams) >= STREAMS_TRACED:
             return
         self.streams[stream.stream_id] = KnownStream(stream.device, weakref.ref(timeline))
         self._ids[timeline] = stream.stream_id

@@ -14,11 +14,10 @@ from types import FrameType, FunctionType, TracebackType
 from typing import Any, NamedTuple
 
 from aiodev._core.errors import fresh
+from aiodev._core.tuning import CAUSES_KEPT, PLACES_KEPT
 
 __all__ = ["KeptError"]
 
-_MOST_PLACES = 64  # of a traceback: the innermost
-_DEEPEST = 16  # causes of causes
 
 _STUB = (lambda: (yield)).__code__
 
@@ -84,7 +83,7 @@ class _Outline:
 
     @staticmethod
     def of(error: BaseException | None, depth: int = 0) -> _Outline | None:
-        return None if error is None or depth > _DEEPEST else _Outline(error, depth)
+        return None if error is None or depth > CAUSES_KEPT else _Outline(error, depth)
 
     def _bare(self) -> BaseException | None:
         """The exception without traceback and causes; None if its type, such as an extension's, refuses to be copied."""
@@ -127,7 +126,7 @@ def _places(traceback: TracebackType | None) -> list[_Place]:
         code = frame.f_code
         places.append(_Place(frame.f_globals.get("__name__", ""), code.co_filename, code.co_name, traceback.tb_lineno))
         traceback = traceback.tb_next
-    return places[-_MOST_PLACES:]
+    return places[-PLACES_KEPT:]
 
 
 def _traceback(places: tuple[_Place, ...]) -> TracebackType | None:

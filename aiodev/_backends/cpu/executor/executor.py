@@ -41,7 +41,7 @@ from aiodev._backends.cpu.structs import (
     SignalRecord,
     Worker,
 )
-from aiodev._backends.cpu.tuning import NICE
+from aiodev._backends.cpu.tuning import FIRST_ROOM, NICE
 from aiodev._backends.executor import native_code
 from aiodev._backends.executor.arena import arena, words_at
 from aiodev._backends.executor.fields import WORD, offset_of, sizeof
@@ -50,8 +50,6 @@ from aiodev._backends.executor.structs import FAULT_SLOTS, KIND_DEPENDENCY, KIND
 from aiodev._core.backend.interface import COUNTER_WORDS, Command, Fault, ScheduleStep
 from aiodev._core.backend.trace_log import TraceLog
 
-#: Waiting queues of each priority that a device's heaps have room for at first; they grow.
-_FIRST_ROOM = 64
 #: Words of a queue, by number, and what they are when it is used anew: streams are made often, and a view of each costs more.
 _FRESH = tuple(
     (offset_of(Queue, name) // WORD, value)
@@ -244,7 +242,7 @@ class NativeExecutor(HostExecutor):
             room = self._rooms[device]
             room.count += 1
             while room.count > room.size:  # a finalizer may admit queues, and make room, in the midst of this
-                size = max(_FIRST_ROOM, 2 * room.size)
+                size = max(FIRST_ROOM, 2 * room.size)
                 places = arena.allocate(PRIORITIES * (size + 1) * sizeof(Place))
                 if size > room.size:
                     self._make_room(device, places, size)

@@ -29,13 +29,12 @@ from aiodev._backends.cpu.portable.operations import (
 )
 from aiodev._backends.cpu.portable.queues import Device, Function, Operation, PortableQueue, Waker
 from aiodev._backends.cpu.portable.worker import Worker
+from aiodev._backends.cpu.tuning import PORTABLE_STOP
 from aiodev._core.backend.interface import Command, Fault
 from aiodev._core.backend.trace_log import TraceLog
 
 __all__ = ["PortableExecutor"]
 
-#: Seconds that ``stop`` waits for the threads. Larger: a kernel that hangs delays the exit.
-_STOP_TIMEOUT = 0.25
 
 #: For how long a thread has had a core: what others took is not the queue's. The time where that is coarse, as on Windows.
 _FINE = time.get_clock_info("thread_time").resolution < 1e-4
@@ -82,7 +81,7 @@ class PortableExecutor(HostExecutor):
                 worker.stopping = True
             for device in self._devices:
                 device.arrived.notify_all()
-        deadline = time.monotonic() + _STOP_TIMEOUT
+        deadline = time.monotonic() + PORTABLE_STOP
         for worker in self._workers:
             if worker.thread is not threading.current_thread():
                 worker.thread.join(max(0.0, deadline - time.monotonic()))

@@ -26,7 +26,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Protocol
 
-from aiodev._backends.cpu.tuning import SLICE
+from aiodev._backends.cpu.tuning import PORTABLE_FAULTS, PORTABLE_WITHDRAWALS, SLICE
 from aiodev._core.backend.interface import COMPLETED, COUNTER_WORDS, FAULTS, SUBMITTED, Command, Fault
 from aiodev._core.backend.trace_log import COMMAND, FATE_DONE, FATE_FAILED, FATE_SKIPPED, FATE_WITHDRAWN, TraceLog
 
@@ -43,10 +43,6 @@ __all__ = [
     "Waker",
 ]
 
-#: Failures kept for each queue; the interface asks for 32.
-FAULTS_KEPT = 64
-#: Withdrawals kept for each queue, for queues that wait for it.
-WITHDRAWALS_KEPT = 1024
 ONE = (1).to_bytes(8, sys.byteorder)
 
 #: How an operation failed: what it raised, or the (queue, value) whose failure it shares; neither for a failed gate.
@@ -116,8 +112,6 @@ class Runner(Protocol):
         """Let up to ``helpers`` idle workers join ``work``."""
 
 
-
-
 class Waker:
     """A descriptor that a loop watches, and the queues that it should look at."""
 
@@ -151,8 +145,8 @@ class PortableQueue:
         self.idle = True
         self.begun = 0
         self.withdrawals: list[tuple[int, int]] = []  # first and last of what does not run and is not passed
-        self.faults: deque[Fault] = deque(maxlen=FAULTS_KEPT)
-        self.passed: deque[tuple[int, int]] = deque(maxlen=WITHDRAWALS_KEPT)
+        self.faults: deque[Fault] = deque(maxlen=PORTABLE_FAULTS)
+        self.passed: deque[tuple[int, int]] = deque(maxlen=PORTABLE_WITHDRAWALS)
         self.armed: dict[Waker, int] = {}
         self.log: TraceLog | None = None  # where operations are noted, while somebody profiles
         self.traces: dict[int, tuple[TraceLog, int]] = {}  # of operations that are not done: the log, and the place there
