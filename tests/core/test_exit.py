@@ -58,6 +58,38 @@ async def main():
 
 asyncio.run(main())
 """,
+    "SystemExit in a task": """
+async def main():
+    waiter = asyncio.ensure_future(held.synchronize())
+    await asyncio.sleep(0)
+    print('ready', flush=True)
+    sys.exit(0)
+
+asyncio.run(main())
+""",
+    "a run of trio with a waiter": """
+import trio
+
+async def main():
+    with trio.move_on_after(0.1):
+        await held.synchronize()
+    print('ready', flush=True)
+
+trio.run(main)
+""",
+    "a guard is open": "held.__enter__(); print('ready', flush=True)",
+    "all of it is dropped": "del held, calling, computing, behind, gate, out; print('ready', flush=True)",
+    "a forked child ends": """
+import os
+import warnings
+
+warnings.simplefilter('ignore')  # that there are threads
+if not os.fork():
+    sys.exit(0)
+assert os.wait()[1] == 0
+print('ready', flush=True)
+""",
+    "os._exit": "import os; print('ready', flush=True); os._exit(0)",
 }
 
 INTERRUPTED = {
