@@ -212,14 +212,18 @@ def test_a_helper_is_called_away() -> None:
 
         entry.before = before
         value = executor.launch(queue, entry.address, 1_000, b"", 0)
-        assert executor.help(queue, value, PATIENCE, descriptor)
-        assert len(entry.pieces) <= 5 and counters[0] < value
+        for _ in range(300):
+            if len(entry.pieces) >= 3:
+                break
+            entry.say_cost(MS // 100)  # a helper leaves what costs much alone, and on a busy machine an index may seem to
+            executor.help(queue, value, PATIENCE, descriptor)
+        assert 3 <= len(entry.pieces) <= 5 and counters[0] < value
         executor.help(queue, value, PATIENCE, descriptor)  # which may be called away before it has begun
         assert len(entry.pieces) <= 8 and counters[0] < value
         os.eventfd_read(descriptor)
         began = time.monotonic()
         while counters[0] < value and time.monotonic() < began + 10:
-            entry.say_cost(MS // 100)  # a helper leaves what costs much alone
+            entry.say_cost(MS // 100)
             executor.help(queue, value, PATIENCE, descriptor)
         assert counters[0] == value and entry.covered(1_000)
     os.close(descriptor)

@@ -83,6 +83,8 @@ def main() -> None:
         parser.error(f"nothing is called {', '.join(sorted(unknown))}")
     chosen = options.names or list(GROUPS)
     names = list(dict.fromkeys(n for name in chosen for n in (figures_of(name) if name in GROUPS else [name])))
+    if options.rst and not options.rst.is_dir():
+        parser.error(f"{options.rst} is no folder")
     run = Run(options.smoke, options.repeats, options.passes)
     figures = asyncio.run(measure({name: FIGURES[name] for name in names}, run))
     write_json(options.json, list(figures.values()), run)
