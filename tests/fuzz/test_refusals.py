@@ -47,7 +47,7 @@ def test_refusals_with_kernels_that_run(tmp_path: Path, seed: int) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(1, 5))
 def test_soak(seed: int) -> None:
-    """A minute of everything at once, for each of four seeds: what comes out follows a sequential model, and nothing is left."""
+    """A minute of everything at once, of each seed: what comes out follows a sequential model, and nothing is left."""
     command = [sys.executable, str(SOAK), "--seconds=60", f"--seed={seed}"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
