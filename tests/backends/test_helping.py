@@ -6,12 +6,10 @@ import ctypes
 import os
 import threading
 import time
-from collections.abc import Callable
 
 import pytest
-from pieces import MS, PATIENCE, Entry, one_worker_held, started
+from pieces import MS, PATIENCE, Entry, help_until, one_worker_held, started
 
-from aiodev._backends.cpu.executor.executor import NativeExecutor
 from aiodev._backends.cpu.structs import Queue
 from aiodev._backends.cpu.tuning import ALONE, INDEX, LOOK_EVERY, SHORT
 from aiodev._core.backend.interface import BLOCKED
@@ -22,20 +20,6 @@ def busy_for(duration: int) -> None:
     end = time.monotonic_ns() + duration
     while time.monotonic_ns() < end:
         pass
-
-
-def help_until(
-    executor: NativeExecutor, queue: int, value: int, is_done: Callable[[], bool], descriptor: int = -1
-) -> None:
-    """Help again and again.
-
-    On a busy machine the thread loses its core, and then a wait may seem over, or the queue to have had its turn.
-    """
-    until = time.monotonic() + 60
-    while not is_done():
-        assert time.monotonic() < until
-        Queue(queue).time.value = 0
-        executor.help(queue, value, PATIENCE, descriptor)
 
 
 def is_cheap(entry: Entry) -> bool:
@@ -149,7 +133,7 @@ def test_a_helper_begins_a_queue_that_waits_for_a_worker() -> None:
         assert counters[0] == values[2]
         assert all(entry.covered(1000) and entry.threads() == {threading.get_ident()} for entry in entries[:3])
         assert entries[3].pieces == []
-        assert executor.help(queue, values[3], PATIENCE, -1) and counters[0] == values[3]
+        help_until(executor, queue, values[3], lambda: counters[0] == values[3])
 
 
 @pytest.mark.parametrize(("cost", "uniform"), [(1000, False), (0, True), (10_000 * MS, True)])
@@ -264,8 +248,8 @@ def test_a_failure_that_a_helper_meets() -> None:
         failing, skipped = Entry(executor, 1000, fails_at=0), Entry(executor, 1000)
         failed = executor.launch(queue, failing.address, 100, b"", 0)
         value = executor.launch(queue, skipped.address, 100, b"", 0)
-        assert executor.help(queue, value, 10**9, -1)
-        assert counters[0] == value and skipped.pieces == []
+        help_until(executor, queue, value, lambda: counters[0] == value)
+        assert skipped.pieces == []
         assert [(fault.first, fault.last) for fault in executor.faults(queue)] == [(failed, None)]
 
 
@@ -297,7 +281,7 @@ def test_who_may_be_called_away_begins_no_long_index() -> None:
         entry = Entry(executor, 2000 * INDEX)
         value = executor.launch(queue, entry.address, 2, b"", 0)
         assert not executor.help(queue, value, PATIENCE, descriptor) and entry.pieces == []
-        assert executor.help(queue, value, PATIENCE, -1) and counters[0] == value
+        help_until(executor, queue, value, lambda: counters[0] == value)
     os.close(descriptor)
 
 
@@ -310,7 +294,7 @@ def test_what_is_no_kernel_takes_time_too() -> None:
             value = executor.stamp(queue, ctypes.addressof(cells))
         executor.help(queue, value, 100_000, -1)
         assert counters[0] < value
-        assert executor.help(queue, value, PATIENCE, -1) and counters[0] == value
+        help_until(executor, queue, value, lambda: counters[0] == value)
 
 
 @pytest.mark.parametrize(("said", "size"), [(1000, 64), (1_000_000, 640)])

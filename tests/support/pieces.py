@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
 from aiodev._backends.cpu.executor.executor import NativeExecutor
-from aiodev._backends.cpu.structs import Entry as Code
+from aiodev._backends.cpu.structs import Entry as Code, Queue
 from aiodev._backends.executor.arena import arena
 from aiodev._backends.executor.fields import sizeof
 from aiodev.testing.latch import _ENTRY
@@ -62,6 +63,7 @@ def started(threads: int, spin_ns: int = 200_000) -> Iterator[NativeExecutor]:
     """An executor for which the machine is not crowded, unless the test says so, whatever else runs on it."""
     executor = NativeExecutor(1, threads, spin_ns)
     executor._crowd.span = -1
+    executor._crowd.until.value = 0  # its workers have seen something of the machine already
     try:
         yield executor
     finally:
@@ -87,3 +89,17 @@ def one_worker_held(executor: NativeExecutor) -> Iterator[None]:
     finally:
         release.set()
         assert executor.spin(queue, value, PATIENCE)
+
+
+def help_until(
+    executor: NativeExecutor, queue: int, value: int, is_done: Callable[[], bool], descriptor: int = -1
+) -> None:
+    """Help again and again.
+
+    On a busy machine the thread loses its core, and then a wait may seem over, or the queue to have had its turn.
+    """
+    until = time.monotonic() + 60
+    while not is_done():
+        assert time.monotonic() < until
+        Queue(queue).time.value = 0
+        executor.help(queue, value, PATIENCE, descriptor)
