@@ -240,7 +240,8 @@ class _Frame:
     __slots__ = ("code", "is_own", "line")
 
     def __init__(self, frame: FrameType) -> None:
-        self.code, self.line = frame.f_code, frame.f_lineno
+        self.code = frame.f_code
+        self.line = frame.f_lineno or self.code.co_firstlineno  # between two lines it is None
         name = frame.f_globals.get("__name__", "")
         library = self.code.co_filename.startswith(_LIBRARIES) or name.partition(".")[0] == "aiodev"
         self.is_own = not (library or callsites.is_library(frame))

@@ -23,6 +23,8 @@ __all__ = ["join", "lay", "move", "turn"]
 
 #: Arrays that are joined by one launch, at most.
 _MOST_JOINED = 4
+#: Dimensions of an array whose places NumPy can find, in all of its versions.
+_MOST_DIMENSIONS = 32
 #: Elements of a row that one index takes at most.
 _BLOCK = 1 << 14
 #: Elements of rows that are copied column by column.
@@ -124,7 +126,7 @@ def move(
 
     False, and nothing is done, where it cannot be done here.
     """
-    if not _are_few(result.size, x) or not has_no_gaps(result):
+    if not _are_few(result.size, x) or not has_no_gaps(result) or max(x.ndim, result.ndim) > _MOST_DIMENSIONS:
         return False
     table = _table(call, places(np.arange(x.size, dtype=np.int32).reshape(x.shape)))
     if table is None:
@@ -146,7 +148,7 @@ def join(
     """
     if len(arrays) > _MOST_JOINED or any(x.dtype != result.dtype for x in arrays):
         return False
-    if not _are_few(result.size, *arrays) or not has_no_gaps(result):
+    if not _are_few(result.size, *arrays) or not has_no_gaps(result) or result.ndim > _MOST_DIMENSIONS:
         return False
     parts, ends = [], [0]
     for x in arrays:

@@ -44,7 +44,7 @@ from aiodev._core.backend.registry import registry
 from aiodev._kernel.compile.service import service
 
 #: Seconds after which a call counts as hanging.
-PATIENCE = 60.0
+PATIENCE = 180.0
 #: Bytes that functions of the library may keep for the next call, such as tables.
 KEPT = 64 << 10
 #: What is not called, and why.

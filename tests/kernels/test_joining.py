@@ -252,3 +252,17 @@ def test_numpys_integers_are_integers() -> None:
     for wrong in (lambda: kernels.flip(x, axis=1.0), lambda: kernels.random.choice(5, 2.0, device="cpu")):
         with pytest.raises(TypeError, match="expected an integer"):
             wrong()
+
+
+def test_more_dimensions_than_numpy_has() -> None:
+    """Which finds the places of few elements elsewhere."""
+    x = aiodev.arange(3, device="cpu")
+    wide = x.reshape((1,) * 69 + (3,))
+    for made, expected in (
+        (kernels.tile(x, (1,) * 69 + (2,)), [0, 1, 2] * 2),
+        (kernels.concat([wide, wide], axis=-1), [0, 1, 2] * 2),
+        (kernels.roll(wide, 1, axis=-1), [2, 0, 1]),
+        (kernels.repeat(wide, 2, axis=-1), [0, 0, 1, 1, 2, 2]),
+    ):
+        assert made.ndim == 70
+        assert made.reshape(-1).numpy_blocking().tolist() == expected

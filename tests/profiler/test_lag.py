@@ -163,3 +163,10 @@ async def test_report_that_is_no_function() -> None:
     """What is to be reported to must be callable."""
     with pytest.raises(TypeError, match="report"):
         profiler.detect_blocking(1, report=3)
+
+
+def test_a_frame_between_two_lines_has_a_place() -> None:
+    """CPython says None there: the function's first line is told, and the detector goes on."""
+    code = test_a_frame_between_two_lines_has_a_place.__code__
+    frame = SimpleNamespace(f_code=code, f_lineno=None, f_globals={})
+    assert "def test_a_frame_between" in blocking._Frame(frame).source()  # type: ignore[arg-type]
