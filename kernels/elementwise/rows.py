@@ -184,7 +184,7 @@ def _comparable(value: Any, other: Any) -> Any:
     if type(value) is int and getattr(other, "dtype", None) is not None and other.dtype.kind in "iu":
         limits = np.iinfo(other.dtype)
         if not limits.min <= value <= limits.max:
-            return math.copysign(math.inf, value)
+            return math.inf if value > 0 else -math.inf
     return value
 
 
