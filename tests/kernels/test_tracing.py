@@ -71,8 +71,6 @@ def on_device(host: Any) -> aiodev.Array:
     return aiodev.asarray(host, device="cpu")
 
 
-
-
 @given(
     steps=st.lists(
         st.tuples(st.integers(0, STEPS - 1), st.integers(0, 9), st.integers(0, 9)),
@@ -96,7 +94,9 @@ def test_programs_give_the_same_bits(steps: Any, types: Any, number: Any, shapes
     try:
         expected = program(x, y, number)
     except (TypeError, OverflowError, AttributeError, ValueError) as error:
-        if program.is_in_place:
+        # A trace knows neither the shapes, nor that a number is none of the arrays.
+        elsewhere = any(words in str(error) for words in ("expected the shape", "got numbers only"))
+        if program.is_in_place and not elsewhere:
             with pytest.raises(type(error)):
                 fused(x, y, number)
         return  # what is not defined of arrays may be of numbers
