@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["attach", "describe"]
 
-
 _entries: weakref.WeakKeyDictionary[Timeline, OrderedDict[int, tuple[str, int]]] = weakref.WeakKeyDictionary()
 
 

@@ -104,8 +104,8 @@ OPERATIONS_REMEMBERED: Final = 1 << 16
 #: Streams that a recorder knows, at most; of others nothing is noted. Larger: a recorder holds more, 300 bytes each;
 #: smaller: a program with many streams is shown in part.
 STREAMS_TRACED: Final = 1_000_000
-#: Executing slots that the streams of one device and priority share, round robin. Larger: more queues in memory; smaller: more
-#: streams wait behind one another.
+#: Executing slots that the streams of one device and priority share, round robin; 32 at most, since a stream's id has five bits
+#: for them. Larger: more queues in memory; smaller: more streams wait behind one another.
 EXECUTING_SLOTS: Final = 32
 #: Places of a kept error's traceback, the innermost. Larger: a failure that is kept takes more memory; smaller: the outer calls
 #: are not told.

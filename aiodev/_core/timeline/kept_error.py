@@ -18,7 +18,6 @@ from aiodev._core.tuning import CAUSES_KEPT, PLACES_KEPT
 
 __all__ = ["KeptError"]
 
-
 _STUB = (lambda: (yield)).__code__
 
 

@@ -348,7 +348,7 @@ def step(device: Device, worker: Worker | None, helper: Helper | None, queue: Qu
         if not pass_gate(device, worker, queue, GateRecord(record).gate, value, failed):
             return False
     elif failed != 0:
-        pass
+        pass  # it does not run
     elif operation == OP_KERNEL:
         if not run_kernel(device, worker, helper, queue, KernelRecord(record)):
             return False

@@ -35,7 +35,6 @@ from aiodev._core.backend.trace_log import TraceLog
 
 __all__ = ["PortableExecutor"]
 
-
 #: For how long a thread has had a core: what others took is not the queue's. The time where that is coarse, as on Windows.
 _FINE = time.get_clock_info("thread_time").resolution < 1e-4
 _THREAD_TIME = time.thread_time_ns if _FINE else time.perf_counter_ns
