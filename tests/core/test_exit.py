@@ -78,7 +78,13 @@ async def main():
 trio.run(main)
 """,
     "a guard is open": "held.__enter__(); print('ready', flush=True)",
-    "all of it is dropped": "del held, calling, computing, behind, gate, out; print('ready', flush=True)",
+    "all of it is dropped": "del held, calling, computing, behind, out; print('ready', flush=True)",
+    "whoever was to open the gate is dropped": """
+assert behind.cancel()  # nothing holds it any longer
+held.call(str)
+del held, calling, computing, behind, gate, out
+print('ready', flush=True)
+""",
     "a forked child ends": """
 import os
 import warnings
