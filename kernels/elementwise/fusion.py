@@ -215,7 +215,7 @@ def fused(function: Callable[..., Any] | None = None, /, *, dtype: Any = None) -
 
     A function that decides by a value (``if x > 0``), or computes by something else (``math``, :mod:`aiodev.lang`), is taken
     as a function of numbers, and compiled as a kernel's body is, with the compiler's types in between. The result's dtype is
-    that of a call with ones.
+    that of a call with ones. Numbers have no memory and no shape, so ``z += y`` is ``z = z + y`` there, and refuses nothing.
 
     Of variables (:mod:`aiodev.autograd`) gradients of the first kind follow from the steps, each as one kernel; those of the
     other, ``operation.gradient`` declares.

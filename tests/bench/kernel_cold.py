@@ -93,10 +93,10 @@ async def _empty(program: str, *arguments: str, folder: str = "", **environment:
 
 
 async def _compile_ahead(folder: str, functions: tuple[str, ...]) -> None:
-    """Packs of what the functions launch."""
+    """Packs of what the functions launch: with float32, and with float64, which random numbers are of by default."""
     called = {function.partition("(")[0] for function in functions}
     names = sorted(name.removeprefix("k.") if name.startswith("k.") else f"random.{name.removeprefix('r.')}" for name in called)
-    arguments = ["warm-up", *names, "--dtype", "float32", "--into", folder]
+    arguments = ["warm-up", *names, "--dtype", "float32", "--dtype", "float64", "--into", folder]
     await _empty("import sys; from aiodev._cli.main import main; sys.exit(main(sys.argv[1:]))", *arguments)
 
 
