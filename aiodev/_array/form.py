@@ -13,7 +13,8 @@ the index, the lengths or the axes say: to index an array in a way that was seen
 1.  A form never changes but by what it remembers, and that follows from the form and the key. So any thread may look, and
     two that find out the same at once enter the same.
 2.  There may be two forms of the same content, since the table is bounded: when it is full, or when forms remember too much
-    together, all are forgotten, and forget. Who takes two forms for different layouts does more work than needed, never other.
+    together, the oldest are forgotten, and forget. Who takes two forms for different layouts does more work than needed, never
+    other.
 3.  A form that was forgotten remembers nothing any more; an array that has one gets the new one when it is asked for what is
     not remembered. So what is remembered is bounded, however many arrays live how long.
 """
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from aiodev._array.dtypes import DType, row_of
 from aiodev._array.layout import Shape, packed_strides
 from aiodev._array.tuning import MOST_FORMS, MOST_VIEWS
+from aiodev._core.bounded_table import oldest
 
 if TYPE_CHECKING:
     from aiodev._core.backend.device import Device
@@ -173,9 +175,9 @@ class Form:
 
     def _has_room(self) -> bool:
         global _remembered
-        if _remembered >= MOST_VIEWS:
-            _forget()
-        _remembered += 1
+        while self.is_known and _remembered >= MOST_VIEWS:
+            _forget_oldest()
+        _remembered += self.is_known
         return self.is_known
 
 
@@ -195,7 +197,7 @@ def form_of(device: Device, dtype: DType, shape: Shape, strides: Shape | None, w
     made.views = made.shapes = made.orders = made.likes = _NOTHING
     made.is_known = True
     if len(_forms) >= MOST_FORMS:
-        _forget()
+        _forget_oldest()
     return _forms.setdefault(what, made)
 
 
@@ -205,15 +207,17 @@ def _make_key(form: Form) -> Key:
     return _keys.setdefault((form.device, form.dtype, ndim, form.packed, form.writable), made)
 
 
-def _forget() -> None:
-    """Start afresh; what was known must not remember anything more, since nobody would have it forget that."""
+def _forget_oldest() -> None:
+    """Forget some forms; they must not remember anything more, since nobody would have them forget that."""
     global _remembered
-    known = list(_forms.values())
-    _forms.clear()
-    _remembered = 0
-    for form in known:
-        form.is_known = False
-        form.views = form.shapes = form.orders = form.likes = _NOTHING
+    for what in oldest(_forms):
+        form = _forms.pop(what, None)
+        if form is not None:
+            form.is_known = False
+            _remembered -= len(form.views) + len(form.shapes) + len(form.orders) + len(form.likes)
+            form.views = form.shapes = form.orders = form.likes = _NOTHING
+    if not _forms:
+        _remembered = 0  # what threads have found out at once was counted twice
 
 
 def _is_packed(shape: Shape, strides: Shape, itemsize: int) -> bool:

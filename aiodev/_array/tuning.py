@@ -35,11 +35,12 @@ PIECES: Final = 16
 
 # What is remembered
 
-#: Forms in the table; when it is full, all are forgotten. Larger: more memory for programs of many shapes; smaller: forms are
-#: made again, and kernels of their arrays looked up anew.
-MOST_FORMS: Final = 4096
+#: Forms in the table; when it is full, the oldest are forgotten. Larger: more memory for programs of many shapes, half a
+#: kilobyte each; smaller: forms are made again, and kernels of their arrays looked up anew. Attention over a cache that grows
+#: to 4,000 rows, a row at a time, has some 30,000, and a second sequence took ten times as long with a table of 4,096.
+MOST_FORMS: Final = 1 << 15
 #: Views that forms remember together. Larger and smaller: as ``MOST_FORMS``.
-MOST_VIEWS: Final = 1 << 14
+MOST_VIEWS: Final = 1 << 16
 #: Copies whose layouts are remembered: as one piece, and as several. Larger: more memory; smaller: the layouts are compared
 #: again.
 MOST_KNOWN: Final = 1024

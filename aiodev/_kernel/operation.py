@@ -59,7 +59,7 @@ from aiodev._core.hooks import Hook
 from aiodev._core.streams.current import current_stream
 from aiodev._kernel.dispatch.call import Call, Number
 from aiodev._kernel.dispatch.repeated import FIXED, FLAT, Loop, Step, is_flat, is_looped, make_repeated
-from aiodev._kernel.tuning import MOST_STEPS
+from aiodev._kernel.tuning import MOST_CALLS, MOST_STEPS
 
 __all__ = ["Operation", "differentiate", "operation"]
 
@@ -581,7 +581,7 @@ def operation(
     dtypes: Rule | None = None,
     name: str | None = None,
     elementwise: bool = False,
-    most: int = 1024,
+    most: int = MOST_CALLS,
 ) -> Callable[[Callable[Concatenate[Call, P], R]], OperationFunction[P, R]]:
     """Decorator: make an operation on arrays of a function that submits it by a :class:`Call`, its first argument.
 
@@ -605,7 +605,7 @@ def operation(
             have gaps, and it launches over views of all of them without dimensions of length 1, and with those as one along
             which every array runs on, the same goes for all shapes of which such views have as many dimensions. And that each
             element of the result follows from those in the same place, so that every operand may be the array that is written.
-        most: calls that are remembered; when there are more, all are forgotten.
+        most: calls that are remembered; when there are more, the oldest are forgotten.
 
     All other parameters are options, such as an axis. Calls are told apart by their values and classes, so the body may decide
     by them as it likes. An option that cannot be hashed has the body run at every call.

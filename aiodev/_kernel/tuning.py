@@ -9,6 +9,9 @@ from typing import Final
 #: Most launches of one call that are remembered. Larger: larger generated functions; smaller: long operations run their body at
 #: every call.
 MOST_STEPS: Final = 16
+#: Calls that an operation remembers, 1 to 3 KB each. Larger: more memory for programs of many shapes; smaller: what is
+#: submitted is found out again, which takes ten to forty times as long. A sequence that grows meets a shape a step.
+MOST_CALLS: Final = 1 << 13
 
 # Compiling
 

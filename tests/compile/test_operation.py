@@ -237,7 +237,7 @@ async def test_an_error_names_the_place_that_called(library: bool, monkeypatch: 
 
 
 def test_forms_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their table is emptied when it is full; old arrays keep theirs, and both compute."""
+    """Their table forgets when it is full; old arrays keep theirs, and both compute."""
     monkeypatch.setattr(form_module, "MOST_FORMS", 3)
     monkeypatch.setattr(form_module, "_forms", {})
     accumulate, old, out = accumulating(), on_device([1, 2]), on_device([0, 0])
@@ -249,6 +249,22 @@ def test_forms_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     accumulate(1.0, again, out)
     assert again._form is not old._form
     assert out.numpy_blocking().tolist() == [10, 20]
+
+
+def test_the_oldest_calls_are_forgotten() -> None:
+    """Where there is no room; a program of as many shapes as there is room for finds out each of them once."""
+    accumulate = accumulating(most=32)
+    arrays = [(on_device(np.ones(size)), aiodev.zeros(size, "f4", "cpu")) for size in range(2, 34)]
+    for _ in range(3):  # met, remembered, repeated
+        for x, out in arrays:
+            accumulate(1.0, x, out)
+    known = accumulate.function.operation.known
+    before = list(known)
+    assert len(before) == 32
+    for _ in range(2):
+        accumulate(1.0, on_device(np.ones(50)), aiodev.zeros(50, "f4", "cpu"))
+    assert list(known)[:-1] == before[2:], "a sixteenth is forgotten at once"
+    assert all(out.numpy_blocking().tolist() == [3] * out.size for _, out in arrays)
 
 
 def test_several_threads() -> None:

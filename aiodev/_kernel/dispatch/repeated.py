@@ -13,7 +13,7 @@ the use of the buffers. Its arguments are the operands of the next call.
     are not fixed either, all operands and results have one shape, which the first operand's form says. Either they have no gaps
     and are seen as flat, so that every word but addresses and numbers is the number of elements; or they are launched over as
     a loop over the same axes is, and every such word follows from the shape and from the strides along these.
-3.  There may be two forms of the same content, since tables are bounded and emptied when they are full. The second is
+3.  There may be two forms of the same content, since tables are bounded and forget what is old. The second is
     recorded again, and is never wrong.
 4.  A function that is remembered is ready to run, and belongs to this process: a forked child starts with nothing.
 5.  Scratch memory is one call's: calls of one kind may run at the same time, on several streams.
