@@ -164,8 +164,8 @@ def unique_all(x: aiodev.Array, /) -> UniqueAll:
 
     Example:
         >>> from aiodev import array_api
-        >>> found = array_api.unique_all(array_api.asarray([30, 10, 30], device="cpu"))
-        >>> found.values.numpy_blocking(), found.indices.numpy_blocking()
+        >>> parts = array_api.unique_all(array_api.asarray([30, 10, 30], device="cpu"))
+        >>> parts.values.numpy_blocking(), parts.indices.numpy_blocking()
         (array([10, 30]), array([1, 0]))
     """
     return unique_blocking(x, submit_unique_all, lambda found: found)

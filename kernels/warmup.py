@@ -100,7 +100,7 @@ def samples(name: str, function: Callable[..., Any]) -> list[Sample]:
     along = [{"axis": axis} for axis in (0, -1)] if "axis" in parameters and "axis" not in names else []
 
     def call(way: int, named: dict[str, int], dtype: Any) -> object:
-        given = ((found := _ARGUMENTS[name](dtype))[min(way, len(found) - 1)] for name in names)
+        given = ((choices := _ARGUMENTS[name](dtype))[min(way, len(choices) - 1)] for name in names)
         return function(*given, **named)
 
     ways = range(_OPERANDS if "x2" in names else 1)

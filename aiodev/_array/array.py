@@ -261,10 +261,10 @@ class Array(Operators, Methods, Protocols):
                     return self._index(index)
                 key = first, second
             elif kind is tuple:
-                found = form.read_index(index)
-                if found is None:
+                reading = form.read_index(index)
+                if reading is None:
                     return self._index(index)
-                key, distance = found
+                key, distance = reading
             else:
                 return self._index(index)
         except (IndexError, TypeError, ValueError):  # which the parser says better
@@ -365,8 +365,8 @@ class Array(Operators, Methods, Protocols):
     def _transpose(self, axes: tuple[Any, ...], key: object = None) -> Array:
         """Transpose in a way that was not seen before."""
         self._form = form = self._form.again()
-        found = layout.permute(Layout(form.shape, form.strides), layout.transposition(len(form.shape), axes))
-        other = form.other(found.shape, found.strides)
+        transposed = layout.permute(Layout(form.shape, form.strides), layout.transposition(len(form.shape), axes))
+        other = form.other(transposed.shape, transposed.strides)
         if key or are_integers(axes):
             form.keep_order(key or axes, other)
         return view_of(self, other)
@@ -406,8 +406,8 @@ class Array(Operators, Methods, Protocols):
         Raises:
             KernelError: what computed the array, or a part of it, failed; each time, until something else writes it.
         """
-        found = readback.read_at_once(self)
-        return await readback.read(self) if found is None else found
+        copy = readback.read_at_once(self)
+        return await readback.read(self) if copy is None else copy
 
     def numpy_blocking(self, timeout: float | None = None) -> np.ndarray[Any, DType]:
         """A copy on the host, as :meth:`numpy` gives it; blocks this thread until the copy is done.

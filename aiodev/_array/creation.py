@@ -87,8 +87,8 @@ def zeros_like(x: Array, dtype: Any = None, device: DeviceLike | None = None) ->
         >>> aiodev.zeros_like(aiodev.ones(3, "int32", "cpu")).numpy_blocking()
         array([0, 0, 0], dtype=int32)
     """
-    shape, found, where = _like("zeros_like", x, dtype, device)
-    return full(shape, 0, found, where)
+    shape, kind, where = _like("zeros_like", x, dtype, device)
+    return full(shape, 0, kind, where)
 
 
 def ones_like(x: Array, dtype: Any = None, device: DeviceLike | None = None) -> Array:
@@ -99,8 +99,8 @@ def ones_like(x: Array, dtype: Any = None, device: DeviceLike | None = None) -> 
         >>> aiodev.ones_like(aiodev.zeros(3, "int32", "cpu")).numpy_blocking()
         array([1, 1, 1], dtype=int32)
     """
-    shape, found, where = _like("ones_like", x, dtype, device)
-    return full(shape, 1, found, where)
+    shape, kind, where = _like("ones_like", x, dtype, device)
+    return full(shape, 1, kind, where)
 
 
 def full_like(x: Array, fill_value: complex, dtype: Any = None, device: DeviceLike | None = None) -> Array:
@@ -111,8 +111,8 @@ def full_like(x: Array, fill_value: complex, dtype: Any = None, device: DeviceLi
         >>> aiodev.full_like(aiodev.zeros(3, "int32", "cpu"), 7).numpy_blocking()
         array([7, 7, 7], dtype=int32)
     """
-    shape, found, where = _like("full_like", x, dtype, device)
-    return full(shape, fill_value, found, where)
+    shape, kind, where = _like("full_like", x, dtype, device)
+    return full(shape, fill_value, kind, where)
 
 
 def _like(function: str, x: Any, dtype: Any, device: DeviceLike | None) -> tuple[tuple[int, ...], Any, DeviceLike]:
@@ -176,9 +176,9 @@ def full(shape: Any, fill_value: complex, dtype: Any = None, device: DeviceLike 
 
 def _bound_of(name: str, bound: Any) -> Any:
     """A bound that is no Python number: NumPy's keep their dtype, others become floats."""
-    found = bound[()] if isinstance(bound, np.ndarray) and not bound.ndim else bound
-    real = arguments.number("arange", name, found)
-    return found if isinstance(found, np.generic) else real
+    scalar = bound[()] if isinstance(bound, np.ndarray) and not bound.ndim else bound
+    real = arguments.number("arange", name, scalar)
+    return scalar if isinstance(scalar, np.generic) else real
 
 
 def arange(

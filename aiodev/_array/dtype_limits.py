@@ -149,10 +149,10 @@ def _is_of(dtype: DType, wanted: Any) -> bool:
 
 
 def _dtype_of(function: str, given: Any) -> DType:
-    found = kind_of_operand(given)
+    dtype = kind_of_operand(given)
     try:
-        if found is not None and (found is given or isinstance(found, np.dtype)):  # a number's class is none that it has
-            return parse_dtype(found)
+        if dtype is not None and (dtype is given or isinstance(dtype, np.dtype)):  # a number's class is none that it has
+            return parse_dtype(dtype)
     except TypeError:
         pass
     raise refusal(function, "type", "a dtype, or an array", given)

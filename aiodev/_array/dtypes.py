@@ -236,8 +236,8 @@ def kind_of_operand(operand: Any) -> Any:
     weak = next((number for number in _NUMBERS if isinstance(operand, number) and not isinstance(operand, np.generic)), None)
     if weak is not None:
         return weak
-    found = getattr(operand, "dtype", operand)
-    return found if isinstance(found, np.dtype) else operand
+    operand_kind = getattr(operand, "dtype", operand)
+    return operand_kind if isinstance(operand_kind, np.dtype) else operand
 
 
 def result_type(*operands: Any) -> DType:

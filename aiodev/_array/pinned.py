@@ -40,10 +40,10 @@ def empty_pinned(shape: Any, dtype: Any = None, device: DeviceLike | None = None
         >>> staging.shape, staging.dtype
         ((2, 3), dtype('float32'))
     """
-    found, lengths = parse_dtype(dtype), parse_shape(shape)
+    kind, lengths = parse_dtype(dtype), parse_shape(shape)
     handle, resolved = registry.resolve(device)
-    nbytes = math.prod(lengths) * found.itemsize
-    packed = np.asarray(pinned_cache(handle).allocate(resolved.index, nbytes))[:nbytes].view(found)
+    nbytes = math.prod(lengths) * kind.itemsize
+    packed = np.asarray(pinned_cache(handle).allocate(resolved.index, nbytes))[:nbytes].view(kind)
     try:
         made: HostArray = packed.reshape(lengths)
     except ValueError as error:  # NumPy has fewer dimensions

@@ -149,8 +149,8 @@ def item_at_once(array: Protocols) -> Any:
     buffer = array._buffer
     kind = _NUMBERS.get(array._form.dtype)
     if kind is None or not buffer.source.host_accessible or not buffer.is_written():
-        found = read_at_once(array)
-        return None if found is None else found.item()
+        copy = read_at_once(array)
+        return None if copy is None else copy.item()
     buffer.check()
     return kind.from_address(array._address).value
 

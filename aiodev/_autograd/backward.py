@@ -151,10 +151,10 @@ def value_and_grad(
         result = function(*given)
         if inspect.isawaitable(result):
             result = await result
-        found = await grad(result, [given[place] for place in places], allow_unused=True)
+        grads = await grad(result, [given[place] for place in places], allow_unused=True)
         gradients = tuple(
             zeros(given[place].shape, given[place].dtype, given[place].device) if one is None else one
-            for place, one in zip(places, found, strict=True)
+            for place, one in zip(places, grads, strict=True)
         )
         return plain_of(result), gradients[0] if is_one else gradients
 

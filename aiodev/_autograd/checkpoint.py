@@ -97,14 +97,14 @@ class _Checkpoint(Function):
             if isinstance(one, Variable) and one.requires_grad
         ]
         own = [place for place in places if wanted[place]]
-        found: Any = {}
+        leaf_gradients: Any = {}
         if reached:
             outputs, given = zip(*reached, strict=True)
             leaves = [arguments[place] for place in own]
             if stores:
                 await backward(outputs, given)
-                found = [leaf.grad for leaf in leaves]
+                leaf_gradients = [leaf.grad for leaf in leaves]
             else:
-                found = await grad(outputs, leaves, given, allow_unused=True)
-            found = dict(zip(own, found, strict=True))
-        return (None, None, *map(found.get, range(len(arguments))))
+                leaf_gradients = await grad(outputs, leaves, given, allow_unused=True)
+            leaf_gradients = dict(zip(own, leaf_gradients, strict=True))
+        return (None, None, *map(leaf_gradients.get, range(len(arguments))))

@@ -281,16 +281,16 @@ class Pass:
                         continue
                 standing.site = node.site  # of its kernels: to look for the program's line above takes as long as a launch
                 try:
-                    found = node.apply(gradients, edges, self._create_graph)
+                    contributions = node.apply(gradients, edges, self._create_graph)
                 finally:
                     standing.site = 0
-                if found.__class__ is not tuple and inspect.isawaitable(found):
-                    self._started.append((node, found, (edges, gradients)))
+                if contributions.__class__ is not tuple and inspect.isawaitable(contributions):
+                    self._started.append((node, contributions, (edges, gradients)))
                     self._begun.append(node)
                     return
                 if self._anomaly:
-                    await _look_for_nan(found)
-                self._finish(node, edges, gradients, found)
+                    await _look_for_nan(contributions)
+                self._finish(node, edges, gradients, contributions)
             except Exception as error:
                 failure = _failed(node, error)
                 if failure is error:

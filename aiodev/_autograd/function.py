@@ -117,8 +117,8 @@ class Context(Node):
 
     async def _ended(self, returned: Awaitable[Any], gradients: Sequence[Any]) -> Any:
         with modes.no_grad():
-            found = await returned
-        return self._closed(self._normalised(found), gradients)
+            grads = await returned
+        return self._closed(self._normalised(grads), gradients)
 
     def _closed(self, found: Sequence[Any], gradients: Sequence[Any]) -> Any:
         """Gradients that refuse to be differentiated."""
@@ -133,13 +133,13 @@ class Context(Node):
         Raises:
             TypeError: it is not that.
         """
-        found = returned if isinstance(returned, tuple) else (returned,)
+        gradients = returned if isinstance(returned, tuple) else (returned,)
         count = len(self.needs_input_grad)
-        if len(found) != count or not all(one is None or isinstance(one, Array) for one in found):
+        if len(gradients) != count or not all(one is None or isinstance(one, Array) for one in gradients):
             raise TypeError(
                 f"{self.name}.backward: expected {count} gradients, each an array or None, got {_described(returned)}"
             )
-        return found
+        return gradients
 
     def release(self) -> None:
         Node.release(self)

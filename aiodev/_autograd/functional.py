@@ -48,8 +48,8 @@ async def vjp(
     results, shown = await _called("vjp", function, leaves)
 
     async def back(*grads: Array) -> tuple[Array, ...]:
-        found = await grad(results, leaves, grads, retain_graph=True, allow_unused=True)
-        return tuple(_or_zeros(one, leaf) for one, leaf in zip(found, leaves, strict=True))
+        gradients = await grad(results, leaves, grads, retain_graph=True, allow_unused=True)
+        return tuple(_or_zeros(one, leaf) for one, leaf in zip(gradients, leaves, strict=True))
 
     return shown, back
 
@@ -97,8 +97,8 @@ async def jvp(function: Callable[..., Any], primals: Sequence[Array], tangents: 
     if reached:
         directions = [plain_of(given[place]) for place in reached]
         changes = await grad([back[place] for place in reached], weights, directions, allow_unused=True)  # type: ignore[misc]
-    found = tuple(_or_zeros(change, one) for change, one in zip(changes, results, strict=True))
-    return shown, found if isinstance(shown, tuple) else found[0]
+    products = tuple(_or_zeros(change, one) for change, one in zip(changes, results, strict=True))
+    return shown, products if isinstance(shown, tuple) else products[0]
 
 
 def hessian(function: Callable[..., Any], argnum: int = 0) -> Callable[..., Coroutine[Any, Any, Array]]:

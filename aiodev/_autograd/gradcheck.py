@@ -59,15 +59,15 @@ async def gradcheck(
     reached = [one for one in results if isinstance(one, Variable) and one.requires_grad]
     random = np.random.default_rng(seed)
     directions = [_drawn(random, one) for one in results]
-    found: tuple[Array | None, ...] = (None,) * len(checked)
+    gradients: tuple[Array | None, ...] = (None,) * len(checked)
     if reached:
         grads = [
             asarray(direction.astype(one.dtype), device=one.device)
             for one, direction in zip(results, directions, strict=True)
             if isinstance(one, Variable) and one.requires_grad
         ]
-        found = await grad(reached, [leaves[place] for place in checked], grads, allow_unused=True)
-    for place, gradient in zip(checked, found, strict=True):
+        gradients = await grad(reached, [leaves[place] for place in checked], grads, allow_unused=True)
+    for place, gradient in zip(checked, gradients, strict=True):
         expected = await _differences(function, inputs, place, directions, eps)
         got = np.zeros_like(expected) if gradient is None else await gradient.numpy()
         if not np.allclose(got, expected, atol=atol, rtol=rtol):
@@ -116,8 +116,8 @@ async def gradgradcheck(
             for place, one in zip(checked, seen, strict=True):
                 changed[place] = one
             computed = [one for one in await _results(function, changed) if isinstance(one, Variable)]
-        found = await grad(computed, seen, list(gradients), create_graph=True, allow_unused=True)
-        return tuple(one for one in found if one is not None)
+        grads = await grad(computed, seen, list(gradients), create_graph=True, allow_unused=True)
+        return tuple(one for one in grads if one is not None)
 
     await gradcheck(first, [*inputs, *given], eps=eps, atol=atol, rtol=rtol, seed=seed + 1)
 

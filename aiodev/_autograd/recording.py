@@ -333,8 +333,8 @@ def _remember(operation: Operation, key: Any, given: Sequence[Any], derivative: 
         "        _from, _site = _back, _index_of(id(_back.f_code))",
         "    _site = _site << 32 | _from.f_lasti if _site else _outside(_from)",
         f"    key = ({', '.join([*(f'p{k}' for k in range(len(prefix))), *forms])},)",
-        "    found = find(key)",
-        f"    result = None if found is None else found({', '.join(f'a{k}' for k in range(len(places)))}, stream, _site)",
+        "    _launch = find(key)",
+        f"    result = None if _launch is None else _launch({', '.join(f'a{k}' for k in range(len(places)))}, stream, _site)",
         "    if result is None:",
         f"        result = slow(key, {', '.join(slow)})",
     ]

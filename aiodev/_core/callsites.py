@@ -94,10 +94,10 @@ def outside(frame: FrameType | None) -> int:
     site = standing.site
     if site:
         return site
-    found = program_frame(frame)
-    if found is None:
+    caller = program_frame(frame)
+    if caller is None:
         return 0
-    return _indices[id(found.f_code)] << 32 | found.f_lasti
+    return _indices[id(caller.f_code)] << 32 | caller.f_lasti
 
 
 def program_frame(frame: FrameType | None) -> FrameType | None:

@@ -257,8 +257,8 @@ class CaptureError(DeviceError):
 
 def refused(reason: str, call: str | None = None) -> CaptureError:
     """The error of what the program called, and where it did; ``call`` where that has another name than its function."""
-    found, place = callsites.called(sys._getframe(1))
-    return CaptureError(reason, call=call or found, place=place)
+    name, place = callsites.called(sys._getframe(1))
+    return CaptureError(reason, call=call or name, place=place)
 
 
 class InvalidDeviceError(DeviceError, ValueError):

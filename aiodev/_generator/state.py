@@ -83,11 +83,11 @@ class State:
         """Where the device has the offset, as long as it is not known here. Never blocks."""
         with _lock:
             if self.ahead is not None:
-                found = self.ahead.look()
-                if isinstance(found, int):
-                    self.offset, self.ahead = min(found, _LIMIT - BLOCK), None
+                news = self.ahead.look()
+                if isinstance(news, int):
+                    self.offset, self.ahead = min(news, _LIMIT - BLOCK), None
                 else:
-                    self.ahead = found
+                    self.ahead = news
             return self.ahead
 
     def write(self, seed: int, offset: int) -> None:

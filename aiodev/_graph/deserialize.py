@@ -183,9 +183,9 @@ def check_document(path: str, document: Mapping[str, Any], device: Device, array
         array = arrays[name]
         if array.device is not device:
             raise ValueError(f"Graph.load: {name}: expected an array on {device}, got one on {array.device}")
-        found = form_of_array(array)
-        if any(found[key] != form[key] for key in found):
-            was, own = (_shown(one) for one in (form, found))
+        array_form = form_of_array(array)
+        if any(array_form[key] != form[key] for key in array_form):
+            was, own = (_shown(one) for one in (form, array_form))
             raise ValueError(f"Graph.load: {name}: expected {was}, got {own}; a graph is captured for one of them")
         if form["written"] and not array.writable:
             raise ValueError(f"Graph.load: {name}: the graph writes to it, and this one is read-only")
@@ -239,14 +239,14 @@ def _key_of(spec: KernelSpec, snapshot: Snapshot) -> str:
 def _look_up(module: str, qualname: str, device: Device) -> tuple[Callable[..., Any] | None, bool]:
     """The body of a kernel by its name, or None; and whether the name is a kernel's, so that nothing else is looked for."""
     try:
-        found: Any = importlib.import_module(module)
+        definition: Any = importlib.import_module(module)
         for part in qualname.split("."):
-            found = getattr(found, part)
+            definition = getattr(definition, part)
     except (ImportError, AttributeError):
         return None, False
-    if isinstance(found, Kernel):
-        return found.implementations.get(device.type, found.py_func), True
-    return (found, False) if getattr(found, "__code__", None) is not None else (None, False)
+    if isinstance(definition, Kernel):
+        return definition.implementations.get(device.type, definition.py_func), True
+    return (definition, False) if getattr(definition, "__code__", None) is not None else (None, False)
 
 
 def _tuples(value: Any) -> Any:

@@ -64,8 +64,8 @@ def read_file(path: Path) -> tuple[dict[str, Any], bytes]:
     if not magic.startswith(_MAGIC):
         raise GraphFileError(str(path), "it holds no graph: its first words are others; load what Graph.save has written")
     if magic != b"%s%d" % (_MAGIC, VERSION):
-        found = magic.removeprefix(_MAGIC).decode(errors="replace")[:20]
-        raise GraphFileError(str(path), f"it has form {found}, and here form {VERSION} is read; save the graph anew")
+        version = magic.removeprefix(_MAGIC).decode(errors="replace")[:20]
+        raise GraphFileError(str(path), f"it has form {version}, and here form {VERSION} is read; save the graph anew")
     digest, _, body = rest.partition(b"\n")
     if hashlib.sha256(body).hexdigest().encode() != digest:
         raise GraphFileError(

@@ -300,8 +300,8 @@ class Graph:
         if value.device is not self.device:
             raise ValueError(f"update: {name}: expected an array on {self.device}, got one on {value.device}")
         if value.shape != old.shape or value.dtype != old.dtype:
-            was, found = (f"the shape {x.shape} and the dtype {x.dtype}" for x in (old, value))
-            raise ValueError(f"update: {name}: expected {was}, got {found}; a graph is captured for one of them")
+            was, own = (f"the shape {x.shape} and the dtype {x.dtype}" for x in (old, value))
+            raise ValueError(f"update: {name}: expected {was}, got {own}; a graph is captured for one of them")
         if value.strides != old.strides:
             raise ValueError(f"update: {name}: expected the strides {old.strides}, got {value.strides}")
         if known.written and not value.writable:
@@ -443,14 +443,14 @@ class Graph:
             >>> asyncio.run(main())
             []
         """
-        resources, found = self._sealed(), []
+        resources, obstacles = self._sealed(), []
         for run in resources.runs:
             obstacle = run.obstacle
             if run.buffer and resources.executor is not None:
                 obstacle = resources.executor.buffer_obstacle(run.buffer)
             if obstacle is not None:
-                found.append(obstacle)
-        return found
+                obstacles.append(obstacle)
+        return obstacles
 
     def __len__(self) -> int:
         """How many operations it has: launches, copies, fills and calls."""

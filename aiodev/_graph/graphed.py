@@ -97,25 +97,25 @@ class Graphed(Generic[P, R]):
         leaves: list[Any] = []
         tree, key, stream = self._kind_of(args, kwargs, leaves)
         with self._lock:
-            found = self._find(key)
-            if found is None:
-                found = self._capture(tree, key, leaves, stream.device)
-            return found.submit(leaves, stream)
+            captured = self._find(key)
+            if captured is None:
+                captured = self._capture(tree, key, leaves, stream.device)
+            return captured.submit(leaves, stream)
 
     async def _call_later(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         leaves: list[Any] = []
         tree, key, stream = self._kind_of(args, kwargs, leaves)
-        found = self._find(key)
-        if found is None:
+        captured = self._find(key)
+        if captured is None:
             async with self._turn(stream):
-                found = self._find(key)  # another task may have captured it meanwhile
-                if found is None:
-                    found = _Captured()
-                    with found.recording(tree, leaves, stream.device) as (own, named):
+                captured = self._find(key)  # another task may have captured it meanwhile
+                if captured is None:
+                    captured = _Captured()
+                    with captured.recording(tree, leaves, stream.device) as (own, named):
                         result = await self._function(*own, **named)  # type: ignore[misc]
-                    self._enter(key, found.finish(result, leaves))
+                    self._enter(key, captured.finish(result, leaves))
         with self._lock:
-            return found.submit(leaves, stream)
+            return captured.submit(leaves, stream)
 
     @contextlib.asynccontextmanager
     async def _turn(self, stream: Stream) -> AsyncIterator[None]:
@@ -151,14 +151,14 @@ class Graphed(Generic[P, R]):
 
     def _capture(self, tree: Any, key: Hashable, leaves: list[Any], device: Any) -> _Captured:
         """Capture a plain function."""
-        found = _Captured()
-        with found.recording(tree, leaves, device) as (args, kwargs):
+        captured = _Captured()
+        with captured.recording(tree, leaves, device) as (args, kwargs):
             result: Any = self._function(*args, **kwargs)
             if inspect.isawaitable(result):
                 getattr(result, "close", lambda: None)()
                 what = "makes coroutines, and is no coroutine function; write one that awaits them"
                 raise TypeError(f"make_graphed: {self._function!r} {what}")
-        return self._enter(key, found.finish(result, leaves))
+        return self._enter(key, captured.finish(result, leaves))
 
     def _enter(self, key: Hashable, made: _Captured) -> _Captured:
         with self._lock:
@@ -234,10 +234,10 @@ class _Captured:
 
     def finish(self, result: Any, leaves: Sequence[Any]) -> _Captured:
         """Find out what moves with arguments and results; gives itself."""
-        found: list[Array] = []
-        self._tree = _split(result, found, lambda value: isinstance(value, Array))
+        arrays: list[Array] = []
+        self._tree = _split(result, arrays, lambda value: isinstance(value, Array))
         self._arguments = self._find_arguments(leaves)
-        self._find_results(found, leaves, self._recorder, {array._buffer for array in self._own.values()})
+        self._find_results(arrays, leaves, self._recorder, {array._buffer for array in self._own.values()})
         del self._recorder, self._own
         return self
 

@@ -116,8 +116,8 @@ class Inputs(dict[str, Input]):
             return True
         known = {(id(run), k, at) for one in self.values() for run, k, at, _ in one.places}
         known.update((id(run), k, at) for run, k, at, _ in places)
-        found = self._places_of(buffer.address, buffer.address + buffer.block.size, 0)
-        return any((id(run), k, at) not in known for run, k, at, _ in found)
+        uses = self._places_of(buffer.address, buffer.address + buffer.block.size, 0)
+        return any((id(run), k, at) not in known for run, k, at, _ in uses)
 
     def rebind(self, places: Sequence[Place], address: int) -> None:
         """Put another address where an array's is."""
@@ -133,10 +133,10 @@ def number_of(function: str, name: str, value: Any, dtype: DType | None, expecte
     """A number as its bytes are on the device."""
     if isinstance(value, bool | int | float | complex | np.generic):
         try:
-            found = np.asarray(value, dtype)
+            number = np.asarray(value, dtype)
         except OverflowError:
             raise OverflowError(f"{function}: {name}: {value} is out of bounds for {dtype}") from None
-        if dtype is not None or found.dtype.kind in "biufc":
-            parse_dtype(found.dtype)
-            return found
+        if dtype is not None or number.dtype.kind in "biufc":
+            parse_dtype(number.dtype)
+            return number
     raise TypeError(f"{function}: {name}: expected {expected}, got {type(value).__name__}")

@@ -297,13 +297,13 @@ class Memory:
 
     def spans(self) -> list[tuple[int, int]]:
         """Where operations have memory that the capture has made, from where to where: ascending, and apart from each other."""
-        found: list[tuple[int, int]] = []
+        spans: list[tuple[int, int]] = []
         for first, last in sorted(self._used):
-            if found and first < found[-1][1]:
-                found[-1] = found[-1][0], max(found[-1][1], last)
+            if spans and first < spans[-1][1]:
+                spans[-1] = spans[-1][0], max(spans[-1][1], last)
             else:
-                found.append((first, last))
-        return found
+                spans.append((first, last))
+        return spans
 
     def allocate_fresh(self, nbytes: int, timeline: Timeline) -> Buffer:
         """Memory that no captured operation has had: what is there is written when a replay begins, ahead of all of them."""

@@ -76,11 +76,11 @@ class Resources:
             buffer._record_write(timeline, value)
         made, gone = self.made, False
         for reference in made:
-            found = reference()
-            if found is None:
+            memory = reference()
+            if memory is None:
                 gone = True
             else:
-                found._record_write(timeline, value)
+                memory._record_write(timeline, value)
         if gone:
             made[:] = [reference for reference in made if reference() is not None]
 

@@ -147,8 +147,8 @@ class Rows:
             # We may be cancelled; the copy is not.
             value = timeline.submit_with((staging, row), nbytes, timeline.operations.copy, *copied)
             await Completion(timeline, value)
-        found: np.ndarray[Any, DType] = np.ndarray(row.shape, row.dtype, staging, -first, row.strides)
-        return found[()] if row.ndim == 0 else found
+        elements: np.ndarray[Any, DType] = np.ndarray(row.shape, row.dtype, staging, -first, row.strides)
+        return elements[()] if row.ndim == 0 else elements
 
     def __repr__(self) -> str:
         return f"<aiodev rows of {self._array.shape[0]}, {self._next} read>"

@@ -136,13 +136,13 @@ class Submitter:
 
     def _signals(self, timeline: Timeline, patches: bytes) -> tuple[list[Signal], bytes]:
         """What a replay signals the ends of rounds to; and the patches, with those that have the device know."""
-        found = []
+        signals = []
         for run, k, _ in self.rounds:
             self.buffer_of(timeline, run)
             signal = Signal(timeline.handle, self._device.index)
             patches += _pair.pack(run.places[k], signal.queue)
-            found.append(signal)
-        return found, patches
+            signals.append(signal)
+        return signals, patches
 
     def _submit_later(self, stream: Stream, patches: bytes) -> tuple[int, int]:
         """Submit behind what is not there yet: code that is being compiled, libraries that are being loaded."""

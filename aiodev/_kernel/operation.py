@@ -220,9 +220,9 @@ class Operation:
     def gradients_for(self, operands: Sequence[Any]) -> dict[str, Callable[..., Any] | None]:
         """The gradients that are declared, or those that are derived for the first operands."""
         if not self.gradients and self.derive is not None:
-            found = self.derive(operands)
-            if found is not None:
-                self.gradients, self._is_derived = found, True
+            gradients = self.derive(operands)
+            if gradients is not None:
+                self.gradients, self._is_derived = gradients, True
         return self.gradients
 
     def forget(self) -> None:
@@ -401,13 +401,13 @@ class Operation:
         last = len(operands) - 1
         if self.writes is None or not isinstance(operands[last], Array):
             return []
-        shares, found = "overlap_elsewhere" if self._elementwise else "overlap", []
+        shares, conditions = "overlap_elsewhere" if self._elementwise else "overlap", []
         for k, operand in enumerate(operands[:last]):
             if isinstance(operand, Array):
                 condition = f"x{k}._buffer is x{last}._buffer and {shares}(x{k}, x{last})"
                 may_be = self._elementwise or (not self._several and self._names[self._operands[k]] == self.in_place)
-                found.append(f"x{k} is not x{last} and {condition}" if may_be else condition)
-        return found
+                conditions.append(f"x{k} is not x{last} and {condition}" if may_be else condition)
+        return conditions
 
     def _key_of_any_length(self, key: Any, given: Sequence[Any]) -> tuple[Any, ...] | None:
         """What tells calls apart where all arrays are of one shape, whatever it is; None where that is not so.

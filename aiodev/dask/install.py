@@ -69,8 +69,8 @@ def install(
 
 
 async def _install(client: Client, plugin: DevicePlugin) -> dict[str, aiodev.Device]:
-    found = await client.run(eval, "__import__('aiodev').__version__", on_error="return")
-    for worker, version in found.items():
+    versions = await client.run(eval, "__import__('aiodev').__version__", on_error="return")
+    for worker, version in versions.items():
         if isinstance(version, ImportError):
             raise WorkerError(worker, f"aiodev is not installed there ({version}); pip install 'aiodev[dask]'") from version
         if isinstance(version, Exception):

@@ -74,14 +74,14 @@ def _is_importable(module: str) -> bool:
 
 
 def _lines_of(functions: list[Callable[..., None]]) -> Lines:
-    found: Lines = {}
+    files: Lines = {}
     for function in functions:
         try:
             lines, first = inspect.getsourcelines(function)
         except (OSError, TypeError):  # a prompt keeps none
             continue
-        found.setdefault(function.__code__.co_filename, {}).update(enumerate(lines, max(1, first)))
-    return found
+        files.setdefault(function.__code__.co_filename, {}).update(enumerate(lines, max(1, first)))
+    return files
 
 
 def _files_of(functions: Sequence[Callable[..., Any]]) -> list[str]:

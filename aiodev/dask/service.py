@@ -99,12 +99,12 @@ class Service:
                 self._under_way[shard] += 1
             answers = [self._client.submit(self._answer, self._shards[shard], request, pure=False) for shard in asked]
             try:
-                found = await self._client.gather(answers)
+                replies = await self._client.gather(answers)
             finally:
                 for shard, future in zip(asked, answers, strict=True):
                     self._under_way[shard] -= 1
                     future.release()
-        return found[0] if self._combine is None else functools.reduce(self._combine, found)
+        return replies[0] if self._combine is None else functools.reduce(self._combine, replies)
 
     def __repr__(self) -> str:
         return f"<aiodev.dask.Service of {self._count} shards, {sum(self._under_way)} requests under way>"

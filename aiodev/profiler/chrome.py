@@ -105,11 +105,11 @@ def _arrow(name: str, number: int, start: _Place, end: _Place) -> Iterator[dict[
 
 def _args(operation: Operation) -> dict[str, Any]:
     """What is shown of an operation that is clicked on."""
-    found = {
+    details = {
         "number": operation.value, "outcome": operation.outcome, "shape": operation.shape, "bytes": operation.nbytes,
         "task": operation.task, "submitted at": operation.site, "node": operation.node,
     }  # fmt: skip
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in details.items() if value is not None}
 
 
 def _micros(nanoseconds: int) -> float:

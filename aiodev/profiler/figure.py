@@ -247,12 +247,12 @@ def _lane(
 
 def _thinned(points: list[tuple[int, float]], axis: _Axis) -> list[tuple[int, float]]:
     """The largest of the points of each pixel."""
-    found: dict[int, tuple[int, float]] = {}
+    peaks: dict[int, tuple[int, float]] = {}
     for time, value in points:
         pixel = int(axis.x(time))
-        if pixel not in found or value > found[pixel][1]:
-            found[pixel] = (time, value)
-    return list(found.values())
+        if pixel not in peaks or value > peaks[pixel][1]:
+            peaks[pixel] = (time, value)
+    return list(peaks.values())
 
 
 def _grid(axis: _Axis, top: float, bottom: float) -> Iterator[Line | Text]:

@@ -172,13 +172,13 @@ class LoopLag:
 def recent_lags(seconds: float = 10.0) -> list[int]:
     """The lags (ns) that were measured lately, of all loops, ascending."""
     since = time.perf_counter_ns() - int(1e9 * seconds)
-    found: list[int] = []
+    lags: list[int] = []
     for lag in list(measuring):
         for beat in reversed(list(lag.beats)):
             if beat.time_ns < since:
                 break
-            found.append(beat.lag_ns)
-    return sorted(found)
+            lags.append(beat.lag_ns)
+    return sorted(lags)
 
 
 class _Timer:

@@ -50,8 +50,8 @@ class Conformance:
 
     Example:
         >>> from aiodev.testing import Conformance
-        >>> found = Conformance(kept=["values_count_from_one"])
-        >>> found.kept, found.not_applicable
+        >>> report = Conformance(kept=["values_count_from_one"])
+        >>> report.kept, report.not_applicable
         (['values_count_from_one'], {})
     """
 

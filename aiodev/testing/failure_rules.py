@@ -10,8 +10,8 @@ __all__ = ["RULES"]
 
 
 def _expect(lane: Lane, *expected: Fault) -> None:
-    found = lane.faults()
-    assert found == list(expected), f"expected faults {list(expected)}, found {found}"
+    faults = lane.faults()
+    assert faults == list(expected), f"expected faults {list(expected)}, found {faults}"
 
 
 @rule
@@ -218,8 +218,8 @@ def the_last_faults_are_kept(bench: Workbench) -> None:
         lane.copy_chain(chain)
         expected.append(Fault(first, last, None, None))
     lane.finish()
-    found = lane.faults()
-    assert len(found) >= 32 and found == expected[-len(found) :], f"found {found}"
+    faults = lane.faults()
+    assert len(faults) >= 32 and faults == expected[-len(faults) :], f"found {faults}"
     assert lane.fault_count != 0
 
 

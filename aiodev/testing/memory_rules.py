@@ -174,8 +174,8 @@ def fills_repeat_their_pattern(bench: Workbench) -> None:
             lane.finish()
             body = pattern * count
             expected = b"\xee" * (16 * width) + body
-            found = bench.read(address, room)
-            assert found == expected.ljust(room, b"\xee"), f"a fill of {count} patterns of {width} bytes is wrong"
+            content = bench.read(address, room)
+            assert content == expected.ljust(room, b"\xee"), f"a fill of {count} patterns of {width} bytes is wrong"
 
 
 @rule
@@ -187,8 +187,8 @@ def large_fills_are_whole(bench: Workbench) -> None:
         count = _LARGE // width
         address = bench.allocate(_LARGE)
         lane.reach(bench.executor.fill(lane.number, address, count, pattern))
-        found = bench.read(address, count * width)
-        assert found == pattern * count, f"a large fill of {width}-byte patterns is not whole"
+        content = bench.read(address, count * width)
+        assert content == pattern * count, f"a large fill of {width}-byte patterns is not whole"
 
 
 @rule

@@ -95,8 +95,8 @@ def threads_keep_their_own_order(bench: Workbench) -> None:
     lane.finish()
     assert all(v == sorted(v) for v in values), "a thread's later submission got a lower value"
     assert sorted(sum(values, [])) == list(range(1, count * (length - 1) + 1)), "values are missing or given twice"
-    found = [bench.last(chain) for chain in chains]
-    assert found == [100 + t for t in range(count)], f"a thread's operations ran out of order: {found}"
+    words = [bench.last(chain) for chain in chains]
+    assert words == [100 + t for t in range(count)], f"a thread's operations ran out of order: {words}"
 
 
 @rule

@@ -18,8 +18,8 @@ def _mark(lane: Lane, cells: Cells, i: int) -> int:
 
 
 def _expect(lane: Lane, *expected: Fault) -> None:
-    found = lane.faults()
-    assert found == list(expected), f"expected faults {list(expected)}, found {found}"
+    faults = lane.faults()
+    assert faults == list(expected), f"expected faults {list(expected)}, found {faults}"
 
 
 @rule

@@ -47,8 +47,8 @@ def renamed(expression: str, names: Mapping[str, str]) -> str:
 
 def called_by(expression: str, operands: Sequence[str]) -> str | None:
     """The function that an expression does nothing but call, with its operands in order."""
-    found = re.fullmatch(r"([\w.]+)\((.*)\)", expression)
-    return found[1] if found and found[2] == ", ".join(f"{{{name}}}" for name in operands) else None
+    match = re.fullmatch(r"([\w.]+)\((.*)\)", expression)
+    return match[1] if match and match[2] == ", ".join(f"{{{name}}}" for name in operands) else None
 
 
 def declare_call(name: str, operands: Sequence[str], derivatives: Mapping[str, str | None]) -> None:

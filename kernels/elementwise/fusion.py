@@ -114,7 +114,7 @@ class _Traceable(Elementwise):
 
     def _resolve(self, *kinds: Any) -> Sequence[DType]:
         try:
-            found = self._traces[kinds] = trace(self._function, self.operands, kinds)
+            traced = self._traces[kinds] = trace(self._function, self.operands, kinds)
         except OverflowError:  # a constant is beyond the dtype that it is computed with in
             raise
         except Refused as error:
@@ -122,7 +122,7 @@ class _Traceable(Elementwise):
         except Exception as error:  # it looks at values, or is wrong, which the call with ones tells
             self._traces[kinds] = None
             return self._try_ones(kinds, error)
-        return *found.inputs, found.result if self._dtype is None else self._dtype
+        return *traced.inputs, traced.result if self._dtype is None else self._dtype
 
     def _derive(self, operands: Sequence[Any]) -> dict[str, Callable[..., Any] | None] | None:
         """The gradients, where the function and those of its steps can be traced; they are found when they are first needed."""

@@ -48,13 +48,13 @@ def float_quotient(a: Any, b: Any) -> Any:
     if y == 0 or whole != whole or abs(whole) == math.inf or abs(y) == math.inf:
         return whole
     rest = np.fmod(x, y)
-    found = np.divide(x - rest, y)
+    quotient = np.divide(x - rest, y)
     if rest != 0 and (rest < 0) != (y < 0):
-        found -= 1.0
-    down = np.floor(found)
-    if found - down > 0.5:
+        quotient -= 1.0
+    down = np.floor(quotient)
+    if quotient - down > 0.5:
         down += 1.0
-    return np.copysign(0.0, whole) if found == 0 else down
+    return np.copysign(0.0, whole) if quotient == 0 else down
 
 
 def float_rest(a: Any, b: Any) -> Any:
@@ -125,8 +125,8 @@ def moved_down(a: Any, b: Any) -> Any:
 def log_sum(a: Any, b: Any) -> Any:
     """log(exp(a) + exp(b)), where neither overflows."""
     distance = abs(a - b)
-    found = (a if a > b else b) + lang.log1p(lang.exp(-distance))
-    return found if distance == distance else a + b  # both infinite, or NaN
+    logarithm = (a if a > b else b) + lang.log1p(lang.exp(-distance))
+    return logarithm if distance == distance else a + b  # both infinite, or NaN
 
 
 #: By name.

@@ -165,8 +165,8 @@ class Elementwise:
         self, ndim: int, forms: tuple[Form, ...], values: Sequence[Any], inputs: Sequence[DType]
     ) -> aiodev.Kernel:
         kinds = [kind_of(value) for value in values]
-        found = ndim, forms, *inputs, *kinds
-        kernel = self._known.get(found)
+        signature = ndim, forms, *inputs, *kinds
+        kernel = self._known.get(signature)
         if kernel is None:
             expression, function = self.computes(kinds, inputs)
             casts = tuple(_cast(value, dtype) for value, dtype in zip(values, inputs, strict=True))
@@ -175,7 +175,7 @@ class Elementwise:
             if kernel is None:
                 made = make_kernel(self.name, expression, self.operands, forms, casts, ndim, function)
                 kernel = self._kernels.setdefault(key, made)
-            self._known[found] = kernel
+            self._known[signature] = kernel
         return kernel
 
 

@@ -210,9 +210,9 @@ def transform(call: aiodev.Call, kind: int, x: aiodev.Array, out: aiodev.Array, 
     number, name = _TYPES[kind][double]
     shape = _Shape(number, length, outer * inner, (before, behind), apart)
     plan = device.find(shape)
-    found = [] if plan is None else [plan]
-    work = functools.partial(device.run, found, name, _DIRECTIONS.get(kind, ()), rows, made)
-    submit(call, plan is not None, work, functools.partial(device.prepare, shape, found), [made], [rows])
+    plans = [] if plan is None else [plan]
+    work = functools.partial(device.run, plans, name, _DIRECTIONS.get(kind, ()), rows, made)
+    submit(call, plan is not None, work, functools.partial(device.prepare, shape, plans), [made], [rows])
     if factor != 1 or made is not out:
         call.launch(scale_rows, out.shape, real.type(factor), made, out)
 

@@ -33,16 +33,16 @@ def transform(call: aiodev.Call, kind: int, x: aiodev.Array, out: aiodev.Array, 
 def _transform(kind: int, x: aiodev.Array, out: aiodev.Array, factor: float) -> None:
     source, target = _view(x), _view(out)
     length = target.shape[-1]
-    found: np.ndarray[Any, Any]
+    transformed: np.ndarray[Any, Any]
     if kind == FORWARD:
-        found = np.fft.fft(source, length)
+        transformed = np.fft.fft(source, length)
     elif kind == INVERSE:
-        found = np.fft.ifft(source, length, norm="forward")  # which multiplies by nothing
+        transformed = np.fft.ifft(source, length, norm="forward")  # which multiplies by nothing
     elif kind == HERMITIAN:
-        found = np.fft.irfft(source, length, norm="forward")
+        transformed = np.fft.irfft(source, length, norm="forward")
     else:
-        found = np.fft.rfft(source, 2 * length - (1 if kind == REAL_ODD else 2))
-    np.multiply(found, target.real.dtype.type(factor), out=target)
+        transformed = np.fft.rfft(source, 2 * length - (1 if kind == REAL_ODD else 2))
+    np.multiply(transformed, target.real.dtype.type(factor), out=target)
 
 
 def _view(array: aiodev.Array) -> np.ndarray[Any, Any]:

@@ -80,12 +80,12 @@ def _addresses() -> np.ndarray[Any, Any]:
     """
     try:
         module = importlib.import_module("numpy.fft._pocketfft_umath")  # loads a library: not before it is needed
-        found = [_loop(getattr(module, name), types) for name, both in _LOOPS for types in both]
+        pairs = [_loop(getattr(module, name), types) for name, both in _LOOPS for types in both]
     except (ImportError, AttributeError, ValueError) as error:
         text = f"fft: NumPy {np.__version__} has no loops of pocketfft that can be called: {error}"
         raise NotImplementedError(text) from error
     memory = [ctypes.cast(function, ctypes.c_void_p).value or 0 for function in (_C.posix_memalign, _C.free)]
-    return np.array([*(word for pair in found for word in pair), *memory], np.uint64)
+    return np.array([*(word for pair in pairs for word in pair), *memory], np.uint64)
 
 
 def process_table(device: aiodev.Device) -> tuple[aiodev.Array, aiodev.Completion[None] | None]:

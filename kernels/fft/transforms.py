@@ -327,10 +327,10 @@ def _line(name: str, x: aiodev.Array, n: Any, axis: Any, doubled: bool = False) 
     """The axis, and how many elements are transformed; if ``doubled``, of real ones that become those of ``x``."""
     place = checked_axis(name, axis, x.ndim)
     own = 2 * (x.shape[place] - 1) if doubled else x.shape[place]
-    found = own if n is None else whole_number(name, "n", n)
-    if found < 1:
-        raise ValueError(f"{name}: n: expected 1 or more, got {found}; the shape of x is {x.shape}")
-    return place, found
+    length = own if n is None else whole_number(name, "n", n)
+    if length < 1:
+        raise ValueError(f"{name}: n: expected 1 or more, got {length}; the shape of x is {x.shape}")
+    return place, length
 
 
 def lines_of(
@@ -347,14 +347,14 @@ def lines_of(
         raise ValueError(f"{name}: axes {axes!r} name one axis twice")
     if len(places) < least:
         raise ValueError(f"{name}: axes: expected {least} or more, got none")
-    found = [x.shape[place] for place in places] if wanted is None else list(wanted)
+    lengths = [x.shape[place] for place in places] if wanted is None else list(wanted)
     if doubled and wanted is None:
-        found[-1] = 2 * (found[-1] - 1)
-    if len(found) != len(places):
-        raise ValueError(f"{name}: s: expected as many lengths as axes, {len(places)}, got {len(found)}")
-    if any(n < 1 for n in found):
-        raise ValueError(f"{name}: s: expected lengths of 1 or more, got {found}; the shape of x is {x.shape}")
-    return list(zip(places, found, strict=True))
+        lengths[-1] = 2 * (lengths[-1] - 1)
+    if len(lengths) != len(places):
+        raise ValueError(f"{name}: s: expected as many lengths as axes, {len(places)}, got {len(lengths)}")
+    if any(n < 1 for n in lengths):
+        raise ValueError(f"{name}: s: expected lengths of 1 or more, got {lengths}; the shape of x is {x.shape}")
+    return list(zip(places, lengths, strict=True))
 
 
 def _swapped(call: aiodev.Call, norm: Any) -> str:
@@ -402,10 +402,10 @@ def _complex_one(call: aiodev.Call, x: aiodev.Array, n: Any, axis: Any, norm: An
 
 
 def _complex_all(call: aiodev.Call, x: aiodev.Array, s: Any, axes: Any, norm: Any, kind: int) -> aiodev.Array:
-    found = lines_of(call.name, x, s, axes)
+    lines = lines_of(call.name, x, s, axes)
     way = norm if kind == loops.FORWARD else _swapped(call, norm)
     _swapped(call, norm)
-    return _run(call, x, _complex_of(x), [_Pass(kind, place, n, _factor(call, way, n)) for place, n in reversed(found)])
+    return _run(call, x, _complex_of(x), [_Pass(kind, place, n, _factor(call, way, n)) for place, n in reversed(lines)])
 
 
 def _run(call: aiodev.Call, x: aiodev.Array, dtype: DType, passes: list[_Pass]) -> aiodev.Array:

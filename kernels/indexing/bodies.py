@@ -78,8 +78,8 @@ def position(index: Any, length: int, mode: int) -> Any:
 
 def nearest(index: Any, length: int) -> Any:
     """The place that an index points to, limited to the array, without an error."""
-    found = np.int64(index)
-    return min(max(found + length if found < 0 else found, 0), length - 1)
+    place = np.int64(index)
+    return min(max(place + length if place < 0 else place, 0), length - 1)
 
 
 @aiodev.kernel(uniform=True)
@@ -149,8 +149,8 @@ def fill_blocks(i: int, out: Any) -> None:
 @aiodev.kernel(uniform=True)
 def find_places(i: int, length: int, step: int, offset: int, indices: Any, out: Any) -> None:
     """Where the elements are that an index into one dimension chooses; nowhere, where it is out of bounds."""
-    found = place_of(indices[i], length, RAISE)
-    out[i] = found * step + offset if found >= 0 else NOWHERE
+    place = place_of(indices[i], length, RAISE)
+    out[i] = place * step + offset if place >= 0 else NOWHERE
 
 
 @aiodev.kernel(uniform=True)
@@ -208,16 +208,16 @@ def add_apart(i: int, blocks: int, mode: int, length: int, indices: Any, values:
     if inner == 1:
         where, given = indices[lo:hi], values[outer, lo:hi, 0]
         for j in range(given.size):
-            found = place_of(where[j], length, mode)
-            wrong |= found < 0
-            if found >= 0:
-                mine[np.uint64(found)] += given[j]
+            place = place_of(where[j], length, mode)
+            wrong |= place < 0
+            if place >= 0:
+                mine[np.uint64(place)] += given[j]
     else:
         for j in range(lo, hi):
-            found = place_of(indices[j], length, mode)
-            wrong |= found < 0
-            for k in range(np.uint64(inner if found >= 0 else 0)):
-                mine[np.uint64(found * inner) + k] += values[np.uint64(outer), np.uint64(j), k]
+            place = place_of(indices[j], length, mode)
+            wrong |= place < 0
+            for k in range(np.uint64(inner if place >= 0 else 0)):
+                mine[np.uint64(place * inner) + k] += values[np.uint64(outer), np.uint64(j), k]
     is_wrong[i] = wrong
 
 

@@ -155,13 +155,14 @@ def vector_norm(
         return result
     blocks, first, second = norms.shares_of(rows, length, x.device)
     power = dtypes.compute_dtype(dtype).type(ord)
-    flat, found = convert(call, call.reshape(x.transpose(*kept, *axes), (rows, length)), computed), target.reshape(rows)
+    flat = convert(call, call.reshape(x.transpose(*kept, *axes), (rows, length)), computed)
+    row_norms = target.reshape(rows)
     if blocks == 1 and not has_teams(x.device):
-        call.launch(norms.norm_short, rows, mode, power, flat, found)
+        call.launch(norms.norm_short, rows, mode, power, flat, row_norms)
     else:
         parts = call.scratch((rows, blocks), np.float64)
         call.launch(norms.norm_blocks, first, blocks, mode, power, flat, parts)
-        call.launch(norms.norm_rows, second, mode, power, parts, found)
+        call.launch(norms.norm_rows, second, mode, power, parts, row_norms)
     return delivered(call, result, target)
 
 

@@ -108,9 +108,9 @@ def multiply(call: aiodev.Call, a: aiodev.Array, b: aiodev.Array, out: aiodev.Ar
 
     A stack of one is multiplied with each of the others.
     """
-    found, stream = _TYPES.get(out.dtype.name), call.stream
-    library = find_library() if found is not None and aiodev.capabilities(stream.device).cuda_interfaces else None
-    if found is None or library is None:
+    types, stream = _TYPES.get(out.dtype.name), call.stream
+    library = find_library() if types is not None and aiodev.capabilities(stream.device).cuda_interfaces else None
+    if types is None or library is None:
         return False
     device = _devices.of(stream.device, library)
     plan = None if device.failed else _plan(a, b, out)
@@ -119,7 +119,7 @@ def multiply(call: aiodev.Call, a: aiodev.Array, b: aiodev.Array, out: aiodev.Ar
     if not device.loaded.query():
         call.wait(device.loaded)
     (m, n, k), left, right, (result, ldc, step) = plan
-    kind, compute, _ = found
+    kind, compute, _ = types
     one, zero = (table[out.dtype.name].ctypes.data for table in (_ONES, _ZEROS))
     lock, handle, set_stream, set_workspace, product, *_ = device.cells
     workspace = _workspace(stream, device.workspace)

@@ -60,8 +60,8 @@ _NAMES = ("libcusolver.so.12", "libcusolver.so.11")
 _WHEELS = ("nvidia/cu13/lib", "nvidia/cusolver/lib")
 #: For each type: its cudaDataType, that of its real part, and what functions of it are called.
 _TYPES = {
-    np.dtype(code): found
-    for code, found in {"f": (0, 0, "Sorgqr"), "d": (1, 1, "Dorgqr"), "F": (4, 0, "Cungqr"), "D": (5, 1, "Zungqr")}.items()
+    np.dtype(code): entry
+    for code, entry in {"f": (0, 0, "Sorgqr"), "d": (1, 1, "Dorgqr"), "F": (4, 0, "Cungqr"), "D": (5, 1, "Zungqr")}.items()
 }
 _LOWER, _UPPER = 0, 1  # cublasFillMode_t
 _PLAIN, _TRANSPOSED = 0, 1  # cublasOperation_t
@@ -209,12 +209,12 @@ class _Device:
         if not routine.asked:
             return 0, 0
         name = f"{routine.name}_bufferSize"
-        found = np.zeros(2, np.int64)  # those with 32-bit interfaces write the lower half of one
+        sizes = np.zeros(2, np.int64)  # those with 32-bit interfaces write the lower half of one
         given: dict[Any, Any] = {kind: int(cells[-1]) for kind, cells in self._handles.items()}
-        given |= {Given.FOUND: found.ctypes.data, Given.FOUND_TOO: found[1:].ctypes.data}
+        given |= {Given.FOUND: sizes.ctypes.data, Given.FOUND_TOO: sizes[1:].ctypes.data}
         words = [given.get(item, item) for item in routine.asked]
         self._check(name, getattr(library, name)(*map(ctypes.c_int64, words)))
-        return int(found[0]) * (routine.itemsize or 1), int(found[1])
+        return int(sizes[0]) * (routine.itemsize or 1), int(sizes[1])
 
     def run(self, routines: Sequence[AnyRoutine], stream: aiodev.Stream) -> None:
         """Have them called on a stream, one after the other."""

@@ -117,8 +117,8 @@ def _qr_gradient(g: Any, x: Any, result: Any, mode: str) -> aiodev.Array:
     inner = triu(subtract(matmul(gr, adjoint(r)), matmul(adjoint(q), gq)))
     both = add(inner, adjoint(inner))
     halved = where(_diagonal_mask(both), multiply(both, 0.5), both)
-    found = adjoint(solve(r, adjoint(add(gq, matmul(q, halved)))))
-    return concat([found, matmul(q, beyond)], axis=-1) if columns > rows else found
+    gradient = adjoint(solve(r, adjoint(add(gq, matmul(q, halved)))))
+    return concat([gradient, matmul(q, beyond)], axis=-1) if columns > rows else gradient
 
 
 def _pinv_gradient(g: Any, x: Any, result: Any) -> aiodev.Array:
@@ -127,14 +127,14 @@ def _pinv_gradient(g: Any, x: Any, result: Any) -> aiodev.Array:
     if x.shape[-2] <= x.shape[-1]:
         inner = matmul(back, result)
         outer = matmul(inner, inverse)
-        found = subtract(outer, adjoint(matmul(result, inner)))
-        found = subtract(found, matmul(matmul(x, result), outer))
-        return add(found, matmul(matmul(inverse, result), subtract(back, matmul(inner, x))))
+        gradient = subtract(outer, adjoint(matmul(result, inner)))
+        gradient = subtract(gradient, matmul(matmul(x, result), outer))
+        return add(gradient, matmul(matmul(inverse, result), subtract(back, matmul(inner, x))))
     inner = matmul(result, back)
     outer = matmul(inverse, inner)
-    found = subtract(outer, adjoint(matmul(inner, result)))
-    found = add(found, matmul(matmul(subtract(back, matmul(x, inner)), result), inverse))
-    return subtract(found, matmul(matmul(outer, result), x))
+    gradient = subtract(outer, adjoint(matmul(inner, result)))
+    gradient = add(gradient, matmul(matmul(subtract(back, matmul(x, inner)), result), inverse))
+    return subtract(gradient, matmul(matmul(outer, result), x))
 
 
 factorizations._eigh.operation.gradient(x=_eigh_gradient)

@@ -75,9 +75,9 @@ def cholesky(
     flags("cholesky", upper=upper)
     dtype = square("cholesky", x)
     library = factorising(call)
-    result, target, found = result_for(call, x.shape, dtype)
+    result, target, stack = result_for(call, x.shape, dtype)
     if result.size:
-        library.cholesky(call, stacked(call, x, dtype), found, bool(upper))
+        library.cholesky(call, stacked(call, x, dtype), stack, bool(upper))
     return delivered(call, result, target)
 
 
@@ -130,9 +130,9 @@ def eigvalsh(call: aiodev.Call, x: aiodev.Array, /, *, out: aiodev.Array | None 
     """
     dtype = square("eigvalsh", x)
     library = factorising(call)
-    result, target, found = result_for(call, x.shape[:-1], real_of(dtype), 1)
+    result, target, stack = result_for(call, x.shape[:-1], real_of(dtype), 1)
     if result.size:
-        library.eigenvalues(call, stacked(call, x, dtype), found, None)
+        library.eigenvalues(call, stacked(call, x, dtype), stack, None)
     return delivered(call, result, target)
 
 
@@ -211,8 +211,8 @@ def _svd(
     s = call.new((*batch, least), real_of(dtype))
     if u.size or vh.size:
         count = batch_of(x)
-        found = u.reshape(count, rows, left), s.reshape(count, least), vh.reshape(count, right, columns)
-        library.svd(call, stacked(call, x, dtype), *found)
+        stacks = u.reshape(count, rows, left), s.reshape(count, least), vh.reshape(count, right, columns)
+        library.svd(call, stacked(call, x, dtype), *stacks)
     return u, s, vh
 
 
@@ -233,7 +233,7 @@ def svdvals(call: aiodev.Call, x: aiodev.Array, /, *, out: aiodev.Array | None =
     dtype = checked("svdvals", x)
     library = factorising(call)
     shape = *x.shape[:-2], min(x.shape[-2:])
-    result, target, found = result_for(call, shape, real_of(dtype), 1)
+    result, target, stack = result_for(call, shape, real_of(dtype), 1)
     if result.size:
-        library.singular_values(call, stacked(call, x, dtype), found)
+        library.singular_values(call, stacked(call, x, dtype), stack)
     return delivered(call, result, target)

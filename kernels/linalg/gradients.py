@@ -70,19 +70,19 @@ def _tensordot_first(g: Any, x2: Any, shapes: Any, axes: Any) -> aiodev.Array:
     own, other = _tensordot_axes(axes, first, second)
     kept = [a for a in range(len(second)) if a not in other]
     before = len(first) - len(own)
-    found = tensordot(g, x2, axes=(list(range(before, g.ndim)), kept))
+    product = tensordot(g, x2, axes=(list(range(before, g.ndim)), kept))
     # The dimensions are the kept ones of x1, and those of x2 that were contracted, in its order.
     order = [a for a in range(len(first)) if a not in own] + [own[other.index(a)] for a in sorted(other)]
-    return found.transpose(*(order.index(a) for a in range(len(first)))) if order else found
+    return product.transpose(*(order.index(a) for a in range(len(first)))) if order else product
 
 
 def _tensordot_second(g: Any, x1: Any, shapes: Any, axes: Any) -> aiodev.Array:
     first, second = shapes["x1"], shapes["x2"]
     own, other = _tensordot_axes(axes, first, second)
     kept = [a for a in range(len(first)) if a not in own]
-    found = tensordot(x1, g, axes=(kept, list(range(len(kept)))))
+    product = tensordot(x1, g, axes=(kept, list(range(len(kept)))))
     order = [other[own.index(a)] for a in sorted(own)] + [a for a in range(len(second)) if a not in other]
-    return found.transpose(*(order.index(a) for a in range(len(second)))) if order else found
+    return product.transpose(*(order.index(a) for a in range(len(second)))) if order else product
 
 
 def _norm_gradient(g: Any, x: Any, result: Any, axis: Any, keepdims: bool, ord: float) -> aiodev.Array | None:

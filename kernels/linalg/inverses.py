@@ -51,9 +51,9 @@ def inv(call: aiodev.Call, x: aiodev.Array, /, *, out: aiodev.Array | None = Non
     """
     dtype = square("inv", x)
     library = factorising(call)
-    result, target, found = result_for(call, x.shape, dtype)
+    result, target, stack = result_for(call, x.shape, dtype)
     if result.size:
-        library.invert(call, stacked(call, x, dtype), found)
+        library.invert(call, stacked(call, x, dtype), stack)
     return delivered(call, result, target)
 
 
@@ -85,11 +85,11 @@ def solve(
     batch = broadcast("solve", x1.shape[:-2], shown.shape[:-2])
     library = factorising(call)
     shape = (*batch, rows, columns)
-    result, target, found = result_for(call, (*batch, rows) if x2.ndim == 1 else shape, dtype, 1 if x2.ndim == 1 else 2)
+    result, target, stack = result_for(call, (*batch, rows) if x2.ndim == 1 else shape, dtype, 1 if x2.ndim == 1 else 2)
     if result.size:
         a, b = repeated(x1, (*batch, rows, rows)), repeated(shown, shape)
-        found = found.reshape(batch_of(a), rows, columns)
-        library.solve(call, stacked(call, a, dtype), stacked(call, b, dtype), found)
+        stack = stack.reshape(batch_of(a), rows, columns)
+        library.solve(call, stacked(call, a, dtype), stacked(call, b, dtype), stack)
     return delivered(call, result, target)
 
 
@@ -109,9 +109,9 @@ def det(call: aiodev.Call, x: aiodev.Array, /, *, out: aiodev.Array | None = Non
     """
     dtype = square("det", x)
     library = factorising(call)
-    result, target, found = result_for(call, x.shape[:-2], dtype, 0)
+    result, target, stack = result_for(call, x.shape[:-2], dtype, 0)
     if result.size:
-        library.determinants(call, stacked(call, x, dtype), found)
+        library.determinants(call, stacked(call, x, dtype), stack)
     return delivered(call, result, target)
 
 
@@ -187,16 +187,16 @@ def matrix_power(x: aiodev.Array, n: int, /) -> aiodev.Array:
         x, n = inv(x), -n
     if n == 0:
         return _identities(x)
-    found, square_ = None, x
+    power, square_ = None, x
     while True:
         if n & 1:
-            found = square_ if found is None else matmul(found, square_)
+            power = square_ if power is None else matmul(power, square_)
         n >>= 1
         if not n:
             break
         square_ = matmul(square_, square_)
-    assert found is not None
-    return astype(found, found.dtype) if found is x else found
+    assert power is not None
+    return astype(power, power.dtype) if power is x else power
 
 
 @aiodev.kernel(reads=("s", "rtol"))

@@ -110,18 +110,18 @@ def solve_stack(
 ) -> None:
     """Solutions; right sides lie in ``columns`` one after the other."""
     _need(lapack)
-    w, found = words[i], columns[i]
+    w, sides = words[i], columns[i]
     for k in range(i * group, min(x.shape[0], (i + 1) * group)):
         if _factorise(lapack, code, x[k], factors[i], w) != 0:
             raise LinAlgError("solve: argument x1: a matrix is singular")
         for row in range(y.shape[1]):
             for column in range(y.shape[2]):
-                found[column, row] = y[k, row, column]
+                sides[column, row] = y[k, row, column]
         w[2], w[3] = _TRANSPOSED, y.shape[2]
-        call_native(lapack[_GETRS + code], w[2:], w, w[3:], factors[i], w, w[_HEAD:], found, w, w[1:], 1)
+        call_native(lapack[_GETRS + code], w[2:], w, w[3:], factors[i], w, w[_HEAD:], sides, w, w[1:], 1)
         for row in range(y.shape[1]):
             for column in range(y.shape[2]):
-                out[k, row, column] = found[column, row]
+                out[k, row, column] = sides[column, row]
 
 
 def _has_odd_pivots(lapack: Any, w: Any, n: int) -> bool:

@@ -103,11 +103,11 @@ def _fill_lapack(table: np.ndarray[Any, Any], library: ctypes.CDLL) -> bool:
     for spelling, width in _FORTRAN:
         for name, place in LAPACK.items():
             names = [code + (_COMPLEX.get(name, name) if code in "cz" else name) for code in _CODES]
-            found = [getattr(library, spelling.format(own), None) for own in names]
-            if None in found:
+            symbols = [getattr(library, spelling.format(own), None) for own in names]
+            if None in symbols:
                 table[LAPACK["potrf"] : WIDTH] = 0
                 break
-            table[place : place + 4] = [_value(function) for function in found]
+            table[place : place + 4] = [_value(function) for function in symbols]
         else:
             table[WIDTH] = width
             return True

@@ -122,9 +122,9 @@ def diagonal(
     rows, columns = x.shape[-2:]
     down, across = max(0, -offset), max(0, offset)
     length = max(0, min(rows - down, columns - across))
-    result, target, found = result_for(call, (*x.shape[:-2], length), x.dtype, 1)
+    result, target, stack = result_for(call, (*x.shape[:-2], length), x.dtype, 1)
     if result.size:
-        call.launch(diagonal_elements, found.shape, down, across, call.reshape(x, (batch_of(x), rows, columns)), found)
+        call.launch(diagonal_elements, stack.shape, down, across, call.reshape(x, (batch_of(x), rows, columns)), stack)
     return delivered(call, result, target)
 
 

@@ -48,24 +48,24 @@ def concat(
         >>> aiodev.kernels.concat([x, x]).numpy_blocking()
         array([0, 1, 2, 0, 1, 2])
     """
-    found = _several("concat", arrays)
+    pieces = _several("concat", arrays)
     along = axis
     if axis is None:
-        found, axis = [call.reshape(x, x.size) for x in found], 0
-    first = found[0]
+        pieces, axis = [call.reshape(x, x.size) for x in pieces], 0
+    first = pieces[0]
     at = checked_axis("concat", axis, first.ndim)
-    for number, x in enumerate(found):
+    for number, x in enumerate(pieces):
         if x.ndim != first.ndim or any(
             a != b for d, (a, b) in enumerate(zip(x.shape, first.shape, strict=True)) if d != at
         ):
             raise ValueError(
                 f"concat: array {number} has the shape {x.shape}, the first {first.shape}; only axis {axis} may differ"
             )
-    shape = (*first.shape[:at], sum(x.shape[at] for x in found), *first.shape[at + 1 :])
-    result = call.out(shape, dtypes.result_type(*(x.dtype for x in found)))
+    shape = (*first.shape[:at], sum(x.shape[at] for x in pieces), *first.shape[at + 1 :])
+    result = call.out(shape, dtypes.result_type(*(x.dtype for x in pieces)))
     if join(call, arrays, result, lambda parts: np.concatenate(parts, along)) or lay(call, arrays, result, at):
         return result
-    return _in_parts(call, found, result, at)
+    return _in_parts(call, pieces, result, at)
 
 
 @aiodev.operation(reads=["*arrays"], writes="out", most=TABLES_KEPT)

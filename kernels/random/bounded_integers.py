@@ -84,10 +84,10 @@ def _fill_narrow(runs: int) -> Body:
                     place = (first + np.uint64(lane)) * _FOUR + np.uint64(k)
                     if place < size:
                         product = ((w0 if k == 0 else w1) if k < 2 else (w2 if k == 2 else w3)) * span
-                        found = product >> HALF
+                        distance = product >> HALF
                         if (product & LOW) < threshold:
-                            found = bounded_again(counter + np.uint64(lane), np.uint64(k), seed, span, threshold)
-                        out[place] = low + found
+                            distance = bounded_again(counter + np.uint64(lane), np.uint64(k), seed, span, threshold)
+                        out[place] = low + distance
 
     return fill
 
@@ -117,10 +117,10 @@ def _fill_wide(runs: int) -> Body:
                 for k in range(2):
                     place = (first + np.uint64(lane)) * _TWO + np.uint64(k)
                     if place < size:
-                        found, lower = multiply_64(double_word(w0, w1) if k == 0 else double_word(w2, w3), span)
+                        distance, lower = multiply_64(double_word(w0, w1) if k == 0 else double_word(w2, w3), span)
                         if lower < threshold:
-                            found = bounded_again_64(counter + np.uint64(lane), np.uint64(k), seed, span, threshold)
-                        out[place] = low + found
+                            distance = bounded_again_64(counter + np.uint64(lane), np.uint64(k), seed, span, threshold)
+                        out[place] = low + distance
 
     return fill
 

@@ -52,10 +52,10 @@ def _sample(i: Any, seed: Any, offset: Any, population: Any, keys: Any, values: 
         w0, w1, w2, w3 = block(counter, _ZERO, seed)
         span = np.uint64(population) - position
         threshold = (_ZERO - span) % span
-        found, rest = multiply_64(double_word(w0, w1) if which == _ZERO else double_word(w2, w3), span)
+        distance, rest = multiply_64(double_word(w0, w1) if which == _ZERO else double_word(w2, w3), span)
         if rest < threshold:
-            found = bounded_again_64(counter, which, seed, span, threshold)
-        other = np.int64(place) + np.int64(found)
+            distance = bounded_again_64(counter, which, seed, span, threshold)
+        other = np.int64(place) + np.int64(distance)
         slot, here = _slot(other, keys), _slot(place, keys)
         out[place] = values[slot] if keys[slot] == other else other
         moved = values[here] if keys[here] == place else np.int64(place)

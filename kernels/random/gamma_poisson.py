@@ -61,10 +61,10 @@ def _gamma(i: Any, seed: Any, offset: Any, d: Any, c: Any, power: Any, scale: An
         # log u < x^2 / 2 + d (1 - v + log v)
         if -negative_log_64(word) < fma(_HALF, square, d * ((_UNIT - v) + log_64(v))):
             break
-    found = d * v * scale
+    number = d * v * scale
     if power > 0.0:
-        found = found * exp_64(-negative_log_64(double_word(w2, w3)) * power)
-    out[i] = found
+        number = number * exp_64(-negative_log_64(double_word(w2, w3)) * power)
+    out[i] = number
 
 
 def _replayed_gamma(i: Any, words: Any, offset: Any, d: Any, c: Any, power: Any, scale: Any, out: Any) -> None:

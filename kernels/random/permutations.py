@@ -47,9 +47,9 @@ def place_buckets(i: Any, counts: Any, starts: Any) -> None:
     for bucket in range(counts.shape[1]):
         starts[bucket] = total
         for piece in range(counts.shape[0]):
-            found = counts[piece, bucket]
+            count = counts[piece, bucket]
             counts[piece, bucket] = total
-            total += found
+            total += count
     starts[counts.shape[1]] = total
 
 
@@ -76,12 +76,12 @@ def _exchange(start: Any, end: Any, seed: Any, offset: Any, out: Any) -> None:
             w0, w1, w2, w3 = block(counter, _ZERO, seed)
         span = np.uint64(place - start + 1)
         product = ((w0 if which == _ZERO else w1) if which < _TWO else (w2 if which == _TWO else w3)) * span
-        found = product >> HALF
+        distance = product >> HALF
         if (product & LOW) < span:
             threshold = _SPAN_LIMIT % span
             if (product & LOW) < threshold:
-                found = bounded_again(counter, which, seed, span, threshold)
-        other = start + np.int64(found)
+                distance = bounded_again(counter, which, seed, span, threshold)
+        other = start + np.int64(distance)
         here = out[place]
         out[place] = out[other]
         out[other] = here

@@ -264,9 +264,9 @@ def add_arg_extreme_teams(kernels: Any, load: Plain, key: Any) -> None:
     def search_parts(parts, places, k, end, step):
         best, place = key(0), -1
         while k < end:
-            value, found = parts[np.uint64(k)], places[np.uint64(k)]
-            if found >= 0 and (place < 0 or value > best):
-                best, place = value, found
+            value, position = parts[np.uint64(k)], places[np.uint64(k)]
+            if position >= 0 and (place < 0 or value > best):
+                best, place = value, position
             k += step
         return best, place
 

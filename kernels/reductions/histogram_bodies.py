@@ -113,11 +113,11 @@ def find_places(values, first, scale, margin, bins, places):
     What is outside is in the middle of one of two more bins: marks are rare, and branches are foreseen.
     """
     for k in range(places.size):
-        found = (np.float64(values[k]) - first) * scale
-        found = found if found > -0.5 else -0.5
-        found = (found if found < bins + 0.5 else bins + 0.5) + 1.0
-        place = np.int32(found)
-        part = found - np.float64(place)
+        position = (np.float64(values[k]) - first) * scale
+        position = position if position > -0.5 else -0.5
+        position = (position if position < bins + 0.5 else bins + 0.5) + 1.0
+        place = np.int32(position)
+        part = position - np.float64(place)
         places[k] = place if (part > margin) and (part < 1.0 - margin) else -1 - place
 
 
@@ -125,12 +125,12 @@ def place_near_edge(value, place, first, last, bins, edges):
     """Where a value is counted, which is near to ``place``."""
     if not (first <= value and value <= last):
         return 0
-    found = min(max(place - 1, 0), bins - 1)
-    while value < edges[np.uint64(found)]:
-        found -= 1
-    while found < bins - 1 and value >= edges[np.uint64(found + 1)]:
-        found += 1
-    return found + 1
+    index = min(max(place - 1, 0), bins - 1)
+    while value < edges[np.uint64(index)]:
+        index -= 1
+    while index < bins - 1 and value >= edges[np.uint64(index + 1)]:
+        index += 1
+    return index + 1
 
 
 @aiodev.kernel(uniform=True, reads=("x", "weights"))

@@ -69,9 +69,9 @@ def _prod_gradient(g: Any, x: Any, axis: int | None, include_initial: bool, excl
     rows, given = (a.reshape(math.prod(shape[:-1]), shape[-1]) for a in (rows, given))
     if exclusive:  # what is behind an element by one
         given = concat([given[:, 1:], aiodev.zeros((given.shape[0], 1), g.dtype, g.device)], axis=1)
-    found = multiply(cumulative_prod(rows, axis=1, exclusive=True), _recurrence_before(given, rows))
-    found = found.reshape(shape)
-    return found.transpose(*(order.index(own) for own in range(x.ndim)))
+    gradient = multiply(cumulative_prod(rows, axis=1, exclusive=True), _recurrence_before(given, rows))
+    gradient = gradient.reshape(shape)
+    return gradient.transpose(*(order.index(own) for own in range(x.ndim)))
 
 
 recurrence.operation.gradient(factors=_recurrence_factors, x=_recurrence_before)

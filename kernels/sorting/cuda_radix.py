@@ -40,7 +40,7 @@ BYTES = 256
 STATES = 9
 #: Counts of bytes, of each warp by itself.
 _WARPS = TEAM >> 5
-_FOUND = _WARPS * BYTES
+_COUNTERS = _WARPS * BYTES
 #: Bytes whose counts a thread sums up.
 _SHARE = BYTES // TEAM
 #: Blocks of a row up to which a thread sums up their counts of a byte.
@@ -103,23 +103,23 @@ def block_of(i, n, block):
 
 def count_block(source, lo, hi, shift, row, number, blocks, counts):
     """How often each byte occurs in a block."""
-    found = team_array(_FOUND, np.int32)
+    counters = team_array(_COUNTERS, np.int32)
     rank = team_rank()
     k = rank
-    while k < _FOUND:
-        found[k] = 0
+    while k < _COUNTERS:
+        counters[k] = 0
         k += TEAM
     team_barrier()
     k = lo + rank
     while k < hi:
-        atomic_add(found, (rank >> 5) * BYTES + bits_of(source[np.uint64(k)], shift, BYTES - 1), 1)
+        atomic_add(counters, (rank >> 5) * BYTES + bits_of(source[np.uint64(k)], shift, BYTES - 1), 1)
         k += TEAM
     team_barrier()
     byte = rank
     while byte < BYTES:
         total = 0
         for warp in range(_WARPS):
-            total += np.int64(found[warp * BYTES + byte])
+            total += np.int64(counters[warp * BYTES + byte])
         counts[np.uint64((row * BYTES + byte) * (blocks + 1) + number)] = total
         byte += TEAM
 
@@ -135,9 +135,9 @@ def sum_up(i, n, blocks, p, state, counts):
         if byte * (blocks + 1) < counts.size:
             carry = 0
             for k in range(byte * (blocks + 1), byte * (blocks + 1) + blocks):
-                found = counts[np.uint64(k)]
+                count = counts[np.uint64(k)]
                 counts[np.uint64(k)] = carry
-                carry += found
+                carry += count
             note_total(byte, n, blocks, p, state, counts, carry)
     else:
         rank, done, carry = team_rank(), 0, 0
@@ -214,8 +214,8 @@ def choose_places(i, n, block, p, places, others, state, out):
     row, _, lo, hi, _ = block_of(i, n, block)
     k, moves = lo + team_rank(), state[row * STATES + p]
     while k < hi:
-        found = np.int64(others[np.uint64(k)] if moves & 1 else places[np.uint64(k)])
-        out[np.uint64(k)] = found if moves > 0 else k - row * n
+        place = np.int64(others[np.uint64(k)] if moves & 1 else places[np.uint64(k)])
+        out[np.uint64(k)] = place if moves > 0 else k - row * n
         k += TEAM
 
 
@@ -262,9 +262,9 @@ def make_team_kernels(name: str, to_key: Plain, to_place_key: Plain, from_key: P
             find_starts(tile, order, size, shift, starts)
             k = team_rank()
             while k < size:
-                found = tile[order[k]]
-                byte = bits_of(found, shift, BYTES - 1)
-                target[np.uint64(base[byte] + k - starts[byte])] = found
+                element = tile[order[k]]
+                byte = bits_of(element, shift, BYTES - 1)
+                target[np.uint64(base[byte] + k - starts[byte])] = element
                 k += TEAM
             pass_bases(tile, order, size, shift, starts, base)
             done += TILE

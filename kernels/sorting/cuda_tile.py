@@ -65,9 +65,9 @@ def sort_by_byte(tile, count, shift, order):
             own += np.int64(counters[k])
         before, _ = running_sum(own, 0, np.int64)
         for k in range(rank * _VALUES, (rank + 1) * _VALUES):
-            found = np.int64(counters[k])
+            tally = np.int64(counters[k])
             counters[k] = before
-            before += found
+            before += tally
         team_barrier()
         for k in range(first, last):
             number = order[source + k]

@@ -117,8 +117,8 @@ def unique_counts(x: aiodev.Array, /) -> Coroutine[Any, Any, UniqueCounts]:
     Example:
         >>> import aiodev, aiodev.kernels
         >>> async def main():
-        ...     found = await aiodev.kernels.unique_counts(aiodev.asarray([3, 1, 3], device="cpu"))
-        ...     return await found.values.numpy(), await found.counts.numpy()
+        ...     parts = await aiodev.kernels.unique_counts(aiodev.asarray([3, 1, 3], device="cpu"))
+        ...     return await parts.values.numpy(), await parts.counts.numpy()
         >>> asyncio.run(main())
         (array([1, 3]), array([1, 2]))
     """
@@ -146,8 +146,8 @@ def unique_inverse(x: aiodev.Array, /) -> Coroutine[Any, Any, UniqueInverse]:
     Example:
         >>> import aiodev, aiodev.kernels
         >>> async def main():
-        ...     found = await aiodev.kernels.unique_inverse(aiodev.asarray([30, 10, 30], device="cpu"))
-        ...     return await found.values.numpy(), await found.inverse_indices.numpy()
+        ...     parts = await aiodev.kernels.unique_inverse(aiodev.asarray([30, 10, 30], device="cpu"))
+        ...     return await parts.values.numpy(), await parts.inverse_indices.numpy()
         >>> asyncio.run(main())
         (array([10, 30]), array([1, 0, 1]))
     """
@@ -173,8 +173,8 @@ def unique_all(x: aiodev.Array, /) -> Coroutine[Any, Any, UniqueAll]:
     Example:
         >>> import aiodev, aiodev.kernels
         >>> async def main():
-        ...     found = await aiodev.kernels.unique_all(aiodev.asarray([30, 10, 30], device="cpu"))
-        ...     return [(await part.numpy()).tolist() for part in found]
+        ...     parts = await aiodev.kernels.unique_all(aiodev.asarray([30, 10, 30], device="cpu"))
+        ...     return [(await part.numpy()).tolist() for part in parts]
         >>> asyncio.run(main())
         [[10, 30], [1, 0], [1, 0, 1], [1, 2]]
     """

@@ -457,11 +457,11 @@ class _Body:
         apart = builder.icmp_signed("<", builder.xor(rest, divisor), zero)
         off = builder.and_(builder.icmp_signed("!=", rest, zero), apart)
         if quotient:
-            found = builder.sub(builder.sdiv(left, safe), builder.zext(off, WORD))
-            found = builder.select(opposite, builder.neg(left), found)
+            word = builder.sub(builder.sdiv(left, safe), builder.zext(off, WORD))
+            word = builder.select(opposite, builder.neg(left), word)
         else:
-            found = builder.add(rest, builder.select(off, divisor, zero))
-        return builder.select(none, zero, found)
+            word = builder.add(rest, builder.select(off, divisor, zero))
+        return builder.select(none, zero, word)
 
     def value_Compare(self, node: ast.Compare) -> Any:
         for before, operation, after in zip([node.left, *node.comparators], node.ops, node.comparators, strict=False):

@@ -576,15 +576,15 @@ class _Lease:
 
 def operation_totals() -> dict[Device, tuple[int, int, int, int]]:
     """Of each device: streams, operations submitted and completed so far, and faults. Timelines that are lost do not count."""
-    found = {
+    sums = {
         device: [0, operations, operations, ended_faults[device]] for device, operations in list(ended_operations.items())
     }
     for timeline in living_timelines():
         submitted, completed = timeline.counters[SUBMITTED], timeline.counters[COMPLETED]
         if timeline.lost is None and timeline._lease is None:
             mine = (1, submitted, min(submitted, completed), timeline.counters[FAULTS])
-            found[timeline.device] = [a + b for a, b in zip(found.get(timeline.device, (0,) * 4), mine, strict=True)]
-    return {device: (counts[0], counts[1], counts[2], counts[3]) for device, counts in found.items()}
+            sums[timeline.device] = [a + b for a, b in zip(sums.get(timeline.device, (0,) * 4), mine, strict=True)]
+    return {device: (counts[0], counts[1], counts[2], counts[3]) for device, counts in sums.items()}
 
 
 def living_timelines() -> set[Timeline]:

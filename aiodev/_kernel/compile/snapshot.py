@@ -114,7 +114,7 @@ def _restore(tagged: Tagged, made: list[types.FunctionType]) -> Any:
     if tag == "contents":
         name, values = value
         module = types.ModuleType(name)
-        vars(module).update({attribute: _restore(found, made) for attribute, found in values.items()})
+        vars(module).update({attribute: _restore(item, made) for attribute, item in values.items()})
         return module
     if tag == "jitted":
         import numba

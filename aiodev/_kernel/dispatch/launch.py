@@ -131,7 +131,7 @@ def submission(launches: Iterable[tuple[str, Sequence[tuple[str, str]]]]) -> lis
         for buffer, kind in buffers:
             lines.append(f"    _buffer = {buffer}")
             lines += [f"    {line}" for line in _record_use(kind)]
-    written, read = ("".join(f"{buffer}, " for buffer, found in every if found == kind) for kind in (ARRAY, READ))
+    written, read = ("".join(f"{buffer}, " for buffer, use in every if use == kind) for kind in (ARRAY, READ))
     return [
         *lines,
         "except BaseException as _error:",

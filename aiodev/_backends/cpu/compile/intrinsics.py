@@ -38,33 +38,33 @@ def _load(builder: ir.IRBuilder, address: ir.Value, offset: int) -> ir.Value:
 @intrinsic
 def scalar_at(typing_context, address, scalar_type):
     """The scalar at ``address``, which is little endian and may be followed by padding."""
-    found = _instance(scalar_type)
+    instance = _instance(scalar_type)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer = builder.inttoptr(args[0], context.get_data_type(found).as_pointer())
-        return context.unpack_value(builder, found, pointer)
+        pointer = builder.inttoptr(args[0], context.get_data_type(instance).as_pointer())
+        return context.unpack_value(builder, instance, pointer)
 
-    return found(types.int64, scalar_type), generate
+    return instance(types.int64, scalar_type), generate
 
 
 @intrinsic
 def array_at(typing_context, address, array_type):
     """The array that the words at ``address`` describe: data, shape, and strides in bytes unless contiguous."""
-    found = _instance(array_type)
+    instance = _instance(array_type)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        itemsize = context.get_abi_sizeof(context.get_data_type(found.dtype))
-        data = builder.inttoptr(_load(builder, args[0], 0), context.get_data_type(found.dtype).as_pointer())
-        shape = [_load(builder, args[0], 8 + 8 * d) for d in range(found.ndim)]
-        if found.layout == "C":
+        itemsize = context.get_abi_sizeof(context.get_data_type(instance.dtype))
+        data = builder.inttoptr(_load(builder, args[0], 0), context.get_data_type(instance.dtype).as_pointer())
+        shape = [_load(builder, args[0], 8 + 8 * d) for d in range(instance.ndim)]
+        if instance.layout == "C":
             strides = _contiguous_strides(builder, shape, itemsize)
         else:
-            strides = [_load(builder, args[0], 8 + 8 * (found.ndim + d)) for d in range(found.ndim)]
-        array = make_array(found)(context, builder)
+            strides = [_load(builder, args[0], 8 + 8 * (instance.ndim + d)) for d in range(instance.ndim)]
+        array = make_array(instance)(context, builder)
         populate_array(array, data, shape, strides, itemsize, meminfo=None)
         return array._getvalue()
 
-    return found(types.int64, array_type), generate
+    return instance(types.int64, array_type), generate
 
 
 def _contiguous_strides(builder: ir.IRBuilder, shape: list[ir.Value], itemsize: int) -> list[ir.Value]:

@@ -55,7 +55,7 @@ def _element(context: Any, builder: Any, array_type: Any, array: Any, index_type
         pairs = list(zip(index_type, cgutils.unpack_tuple(builder, index, len(index_type)), strict=True))
     else:
         pairs = [(index_type, index)]
-    indices = [context.cast(builder, value, found, types.intp) for found, value in pairs]
+    indices = [context.cast(builder, value, kind, types.intp) for kind, value in pairs]
     view = make_array(array_type)(context, builder, array)
     return cgutils.get_item_pointer(
         context, builder, array_type, view, indices, wraparound=True, boundscheck=context.enable_boundscheck
@@ -133,8 +133,8 @@ def _cas(typing_context, array, index, expected, value):
             bits = ir.IntType(dtype.bitwidth)
             place = builder.bitcast(place, bits.as_pointer())
             before, after = builder.bitcast(before, bits), builder.bitcast(after, bits)
-        found = builder.extract_value(builder.cmpxchg(place, before, after, _ORDER, _ORDER), 0)
-        return builder.bitcast(found, element) if isinstance(dtype, types.Float) else found
+        old = builder.extract_value(builder.cmpxchg(place, before, after, _ORDER, _ORDER), 0)
+        return builder.bitcast(old, element) if isinstance(dtype, types.Float) else old
 
     return dtype(array, index, expected, value), generate
 
@@ -167,20 +167,20 @@ _sqrt_type, _sqrt_code = _floating("rsqrt", "sqrt", 1)
 
 @intrinsic
 def _fma(typing_context, a, b, c):
-    found = _fma_type(a, b, c)
-    return found(a, b, c), _fma_code(found, (a, b, c))
+    kind = _fma_type(a, b, c)
+    return kind(a, b, c), _fma_code(kind, (a, b, c))
 
 
 @intrinsic
 def _rsqrt(typing_context, x):
-    found = _sqrt_type(x)
-    root = _sqrt_code(found, (x,))
+    kind = _sqrt_type(x)
+    root = _sqrt_code(kind, (x,))
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         value = root(context, builder, signature, args)
         return builder.fdiv(ir.Constant(value.type, 1.0), value)
 
-    return found(x), generate
+    return kind(x), generate
 
 
 @intrinsic

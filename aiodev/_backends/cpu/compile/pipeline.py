@@ -69,15 +69,15 @@ class _EntryLibrary(codegen.CPUCodeLibrary):
 
 def _link_called(library: Any) -> None:
     """Link what a library calls, directly or not, each once."""
-    found, seen = list(library._linking_libraries), {library}
-    while found:
-        called = found.pop(0)
+    queue, seen = list(library._linking_libraries), {library}
+    while queue:
+        called = queue.pop(0)
         if called in seen:
             continue
         seen.add(called)
         if isinstance(called, _PartLibrary):
             module = called.own_module()
-            found += called._linking_libraries
+            queue += called._linking_libraries
         else:
             module = called._get_module_for_linking()
         library._final_module.link_in(module, preserve=True)
@@ -137,7 +137,7 @@ class _ForeignLowering(_Lowering):
 def _pipelines(state: Any, lowering: type[_Lowering]) -> list[Any]:
     """numba's nopython pipeline with another lowering."""
     pipeline = DefaultPassBuilder.define_nopython_pipeline(state)
-    pipeline.passes = [(lowering if found is NativeLowering else found, text) for found, text in pipeline.passes]
+    pipeline.passes = [(lowering if stage is NativeLowering else stage, text) for stage, text in pipeline.passes]
     pipeline.finalize()
     return [pipeline]
 

@@ -76,8 +76,8 @@ def baselines_of_machine() -> list[str]:
 def baseline_here() -> str | None:
     """The best baseline of this processor; None where it has none."""
     has = set(host_features().split(","))
-    found = [name for name in baselines_of_machine() if has.issuperset(f"+{each}" for each in BASELINES[name])]
-    return found[-1] if found else None
+    baselines = [name for name in baselines_of_machine() if has.issuperset(f"+{each}" for each in BASELINES[name])]
+    return baselines[-1] if baselines else None
 
 
 def target_variables(baseline: str) -> dict[str, str]:
@@ -138,11 +138,11 @@ def read_pack(file: Path) -> Pack:
     if not parts:
         return Pack({}, None)
     head, *blobs = parts
-    found = ast.literal_eval(head.decode())
-    if found["sources"] != _sources():
+    index = ast.literal_eval(head.decode())
+    if index["sources"] != _sources():
         logger.debug("%s was made by another version of aiodev", file)
         return Pack({}, None)
-    return Pack({key: (blobs[at], blobs[at + 1]) for key, at in found["kernels"].items()}, blobs[found["native"]])
+    return Pack({key: (blobs[at], blobs[at + 1]) for key, at in index["kernels"].items()}, blobs[index["native"]])
 
 
 def are_there() -> bool:

@@ -56,11 +56,11 @@ def call_variants(name: str, values: Sequence[Value], scalar: Emit, vector: Emit
 
 def inline_variants(module: Any, passes: Any) -> None:
     """Have the passes put the forms that the loops of an optimised module call into these loops."""
-    found = [function for function in module.functions if function.name.startswith(_PREFIX)]
-    for function in found:
+    forms = [function for function in module.functions if function.name.startswith(_PREFIX)]
+    for function in forms:
         if function.name.endswith(tuple(f"_{width}" for width in WIDTHS)):
             function.add_function_attribute("alwaysinline")
-    if found:
+    if forms:
         passes.add_always_inliner_pass()
         passes.add_instruction_combine_pass()
         passes.add_simplify_cfg_pass()

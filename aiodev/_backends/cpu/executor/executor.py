@@ -220,12 +220,12 @@ class NativeExecutor(HostExecutor):
 
     def _make_queue(self, device: int, range_device: int) -> int:
         queue = Queue(arena.allocate(sizeof(Queue)))
-        found = _libc.aligned_alloc(RECORD_ALIGNMENT, CHUNK_BYTES)
-        if not found:
+        address = _libc.aligned_alloc(RECORD_ALIGNMENT, CHUNK_BYTES)
+        if not address:
             raise MemoryError("no memory for another stream")
         for place in {device, range_device}:
             self._admit(place)
-        chunk = Chunk(found)
+        chunk = Chunk(address)
         chunk.nbytes = CHUNK_BYTES
         queue.target.value = queue.forgiven.value = NEVER
         queue.chunk = queue.open_chunk = chunk

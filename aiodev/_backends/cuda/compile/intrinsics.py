@@ -41,46 +41,46 @@ def _from_word(builder: Any, word: Any, kind: ir.Type) -> Any:
 @intrinsic
 def scalar_of(typing_context, scalar_type, words):
     """The scalar in ``words``: one word, or two for complex128; complex64 has both parts in one."""
-    found = _instance(scalar_type)
+    instance = _instance(scalar_type)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         given = cgutils.unpack_tuple(builder, args[1])
-        if found is types.boolean:
+        if instance is types.boolean:
             return builder.trunc(given[0], ir.IntType(1))
-        if isinstance(found, types.Complex):
-            part = context.get_value_type(found.underlying_float)
-            value = context.make_complex(builder, found)
+        if isinstance(instance, types.Complex):
+            part = context.get_value_type(instance.underlying_float)
+            value = context.make_complex(builder, instance)
             high = given[1] if len(given) == 2 else builder.lshr(given[0], ir.Constant(_WORD, 32))
             value.real, value.imag = _from_word(builder, given[0], part), _from_word(builder, high, part)
             return value._getvalue()
-        kind = context.get_value_type(found)
+        kind = context.get_value_type(instance)
         return _from_word(builder, given[0], kind)
 
-    return found(scalar_type, words), generate
+    return instance(scalar_type, words), generate
 
 
 @intrinsic
 def array_of(typing_context, array_type, data, words):
     """The array at ``data``, of which ``words`` are the shape, and the strides in bytes unless it is contiguous."""
-    found = _instance(array_type)
+    instance = _instance(array_type)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        given = cgutils.unpack_tuple(builder, args[2]) if found.ndim else []
-        itemsize = context.get_abi_sizeof(context.get_data_type(found.dtype))
-        data = builder.bitcast(args[1], context.get_data_type(found.dtype).as_pointer())
-        shape = given[: found.ndim]
-        strides = given[found.ndim :]
-        if found.layout == "C":
+        given = cgutils.unpack_tuple(builder, args[2]) if instance.ndim else []
+        itemsize = context.get_abi_sizeof(context.get_data_type(instance.dtype))
+        data = builder.bitcast(args[1], context.get_data_type(instance.dtype).as_pointer())
+        shape = given[: instance.ndim]
+        strides = given[instance.ndim :]
+        if instance.layout == "C":
             step: Any = ir.Constant(_WORD, itemsize)
             strides = []
             for length in reversed(shape):
                 strides.insert(0, step)
                 step = builder.mul(step, length, flags=["nsw"])
-        array = make_array(found)(context, builder)
+        array = make_array(instance)(context, builder)
         populate_array(array, data, shape, strides, itemsize, meminfo=None)
         return array._getvalue()
 
-    return found(array_type, data, words), generate
+    return instance(array_type, data, words), generate
 
 
 @intrinsic

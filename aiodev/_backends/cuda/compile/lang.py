@@ -60,7 +60,7 @@ def _element(context: Any, builder: Any, array_type: Any, array: Any, index_type
         pairs = list(zip(index_type, cgutils.unpack_tuple(builder, index, len(index_type)), strict=True))
     else:
         pairs = [(index_type, index)]
-    indices = [context.cast(builder, value, found, types.intp) for found, value in pairs]
+    indices = [context.cast(builder, value, kind, types.intp) for kind, value in pairs]
     view = make_array(array_type)(context, builder, array)
     return cgutils.get_item_pointer(context, builder, array_type, view, indices, wraparound=True)
 
@@ -104,8 +104,8 @@ def _cas(typing_context, array, index, expected, value):
             bits = ir.IntType(dtype.bitwidth)
             place = builder.bitcast(place, bits.as_pointer())
             before, after = builder.bitcast(before, bits), builder.bitcast(after, bits)
-        found = builder.extract_value(builder.cmpxchg(place, before, after, _ORDER, _ORDER), 0)
-        return builder.bitcast(found, element) if isinstance(dtype, types.Float) else found
+        old = builder.extract_value(builder.cmpxchg(place, before, after, _ORDER, _ORDER), 0)
+        return builder.bitcast(old, element) if isinstance(dtype, types.Float) else old
 
     return dtype(array, index, expected, value), generate
 
@@ -130,14 +130,14 @@ def _call_float(names: tuple[str, str], found: Any, given: tuple[Any, ...]) -> C
 
 @intrinsic
 def _fma(typing_context, a, b, c):
-    found = _common_float("fma", a, b, c)
-    return found(a, b, c), _call_float(("llvm.fma.f32", "llvm.fma.f64"), found, (a, b, c))
+    kind = _common_float("fma", a, b, c)
+    return kind(a, b, c), _call_float(("llvm.fma.f32", "llvm.fma.f64"), kind, (a, b, c))
 
 
 @intrinsic
 def _rsqrt(typing_context, x):
-    found = _common_float("rsqrt", x)
-    return found(x), _call_float(("__nv_rsqrtf", "__nv_rsqrt"), found, (x,))
+    kind = _common_float("rsqrt", x)
+    return kind(x), _call_float(("__nv_rsqrtf", "__nv_rsqrt"), kind, (x,))
 
 
 @intrinsic

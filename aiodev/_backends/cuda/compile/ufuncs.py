@@ -68,11 +68,11 @@ def install() -> None:
     known = ufunc_db()
     for ufunc in get_ufuncs():
         if ufunc not in known:
-            found = {
+            loops = {
                 loop: copied for loop, code in get_ufunc_info(ufunc).items() if (copied := _copy(ufunc, loop, code))
             }
-            if found:
-                known[ufunc] = found
+            if loops:
+                known[ufunc] = loops
     known[numpy.tanh] |= {loop: _compiled(_complex_tanh) for loop in ("F->F", "D->D")}  # theirs overflows
 
 

@@ -63,13 +63,13 @@ def _of_two(single: Callable[[Value, Value], Value], double: Callable[[Value, Va
     @intrinsic
     def function(typing_context, x, y):
         is_single = {x, y} <= SINGLES
-        found, emit = (types.float32, single) if is_single else (types.float64, double)
+        kind, emit = (types.float32, single) if is_single else (types.float64, double)
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            values = [context.cast(builder, arg, given, found) for arg, given in zip(args, (x, y), strict=True)]
+            values = [context.cast(builder, arg, given, kind) for arg, given in zip(args, (x, y), strict=True)]
             return emit(Value(builder, values[0]), Value(builder, values[1])).ir
 
-        return found(x, y), generate
+        return kind(x, y), generate
 
     return function
 
@@ -96,12 +96,12 @@ def _choose_pow(x: Any, y: Any) -> Any:
 
 def _intrinsic(name: str, emit: Callable[[Value], Value]) -> Any:
     def function(typing_context, x):
-        found = types.float32 if x in SINGLES else types.float64
+        kind = types.float32 if x in SINGLES else types.float64
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return emit(Value(builder, context.cast(builder, args[0], x, found))).ir
+            return emit(Value(builder, context.cast(builder, args[0], x, kind))).ir
 
-        return found(x), generate
+        return kind(x), generate
 
     function.__name__ = name
     return intrinsic(function)

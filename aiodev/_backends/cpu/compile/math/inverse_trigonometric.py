@@ -47,8 +47,8 @@ _HALF_PI = {
 def _difference(multiple: float, head: Value, tail: Value) -> Value:
     """``multiple`` times π/2, less ``head + tail``; the head is no larger than it."""
     high, low = _HALF_PI[head.is_double]
-    found = multiple * high - head
-    return found + (((multiple * high - found) - head) + (multiple * low - tail))
+    difference = multiple * high - head
+    return difference + (((multiple * high - difference) - head) + (multiple * low - tail))
 
 
 def _arc_tangent(t: Value) -> Value:

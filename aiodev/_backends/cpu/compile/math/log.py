@@ -68,8 +68,8 @@ def _everywhere(name: str, function: Callable[[Value, Value], Value]) -> Callabl
     def slowly(x: Value) -> Value:
         smallest, factor, steps = _SUBNORMAL[x.is_double]
         small = x < smallest
-        found = function(choose(small, x * factor, x), choose(small, x.like(-steps), x.like(0.0)))
-        return _special(x, found)
+        logarithm = function(choose(small, x * factor, x), choose(small, x.like(-steps), x.like(0.0)))
+        return _special(x, logarithm)
 
     def emit(x: Value) -> Value:
         if not x.is_double:

@@ -68,9 +68,9 @@ def _by_table(name: str, x: Value, emit: Callable[[Value], Value]) -> Value:
         given, width = args[0], args[0].type.count
         lanes = ir.Constant(_WORDS, [lane % width for lane in range(_LANES)])
         wide = builder.shuffle_vector(given, ir.Constant(given.type, ir.Undefined), lanes)
-        found = emit(Value(builder, wide)).ir
+        values = emit(Value(builder, wide)).ir
         lanes = ir.Constant(ir.VectorType(ir.IntType(32), width), list(range(width)))
-        return builder.shuffle_vector(found, ir.Constant(_FLOATS, ir.Undefined), lanes)
+        return builder.shuffle_vector(values, ir.Constant(_FLOATS, ir.Undefined), lanes)
 
     return call_variants(f"by_table_{name}", (x,), scalar, vector)
 

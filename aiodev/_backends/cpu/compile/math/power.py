@@ -94,8 +94,8 @@ def _log2_of_sum(x: Value) -> tuple[Value, Value]:
     per, per_more = _TWO_PER_LN2
     part = total * per
     part_more = fma(total, per, -part) + fma(total, per_more, total_more * per)
-    found = n + part
-    return found, ((n - found) + part) + part_more
+    logarithm = n + part
+    return logarithm, ((n - logarithm) + part) + part_more
 
 
 def pow_double(x: Value, y: Value) -> Value:

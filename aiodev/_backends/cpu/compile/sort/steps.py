@@ -189,11 +189,11 @@ def _make_sort_columns(count: int) -> Any:
     @intrinsic
     def sort_columns(typing_context, source, at, x, to):
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            given, found = _Rows(context, builder, source, args[0]), _Rows(context, builder, x, args[2])
+            given, target = _Rows(context, builder, source, args[0]), _Rows(context, builder, x, args[2])
             rows = [given.load(given.later(args[1], k)) for k in range(count)]
-            found.sort(rows, NETWORKS[count])
+            target.sort(rows, NETWORKS[count])
             for k in range(count):
-                found.store(rows[k], found.later(args[3], k))
+                target.store(rows[k], target.later(args[3], k))
             return context.get_dummy_value()
 
         return types.none(source, types.int64, x, types.int64), generate
@@ -261,19 +261,19 @@ def transpose(typing_context, room, at, x, to, height, size):
     """Write as many rows as there are lanes as columns, each ``height`` elements on; nothing beyond the end."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        given, found = _Rows(context, builder, room, args[0]), _Rows(context, builder, x, args[2])
+        given, target = _Rows(context, builder, room, args[0]), _Rows(context, builder, x, args[2])
         rows = given.transpose([given.load(given.later(args[1], k)) for k in range(given.lanes)])
         places = [args[3]]
         for _ in range(given.lanes):
             places.append(builder.add(places[-1], args[4]))
-        last = builder.sub(found.later(places[-1], 1), args[4])
+        last = builder.sub(target.later(places[-1], 1), args[4])
         with builder.if_else(builder.icmp_signed("<=", last, args[5])) as (whole, some):
             with whole:
                 for row, place in zip(rows, places, strict=False):
-                    found.store(row, place)
+                    target.store(row, place)
             with some:
                 for row, place in zip(rows, places, strict=False):
-                    found.store_some(row, place, args[5])
+                    target.store_some(row, place, args[5])
         return context.get_dummy_value()
 
     return types.none(room, types.int64, x, types.int64, types.int64, types.int64), generate
