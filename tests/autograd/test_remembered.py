@@ -193,7 +193,7 @@ async def test_a_pass_that_yields(engine: Engine, monkeypatch: pytest.MonkeyPatc
 
     def loss_of(x: Any) -> Any:
         y = x
-        for _ in range(10):
+        for _ in range(40):  # several looks at the clock: between two turns of this task, others have one
             y = kernels.tanh(y)
         return y.sum()
 
