@@ -127,6 +127,7 @@ async def test_draws_follow_their_stream() -> None:
     stream = aiodev.Stream("cpu")
     async with stream:
         x = random.random(1000, generator=generator())
+        await x.numpy()  # and the kernel is there: what waits for one waits in an operation of its own
         before = stream.timeline.submitted
         random.random(out=x, generator=generator(6))
         assert stream.timeline.submitted == before + 1
