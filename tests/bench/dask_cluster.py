@@ -165,7 +165,8 @@ async def task_overhead(run: Run) -> Figure:
                 "aiodev": lambda: each(awaited, given["aiodev"]),
                 "aiodev, in a thread": lambda: each(scaled, given["aiodev"]),
                 "NumPy": lambda: each(scaled, given["NumPy"]),
-            }
+            },
+            3 * run.repeats,  # a round of the scheduler's differs from the next by a tenth and more
         )
     bars = [Bar("NumPy", at_most=1.2), Bar("NumPy", at_most=1.2, case="aiodev, in a thread")]
     return Figure("a task, x * 2 + 1 of 8 elements", "µs", values, bars, "result gathered")
