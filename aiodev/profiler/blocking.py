@@ -7,6 +7,7 @@ that, which is right behind the call.
 
 from __future__ import annotations
 
+import gc
 import linecache
 import logging
 import math
@@ -23,6 +24,7 @@ from typing import Any, NoReturn
 
 from aiodev._core import callsites
 from aiodev._core.arguments import function, message, number
+from aiodev._core.at_fork import Whole
 from aiodev._core.waiting.loops import running_loop
 from aiodev.profiler.lag import LoopLag
 from aiodev.profiler.tuning import CALLS_KEPT, LOOKS
@@ -206,7 +208,7 @@ class BlockingDetector:
                 held = time.perf_counter_ns() - self._beat_ns
                 if self._stopped or self._seen is not None or held < self.threshold * 1e9:
                     continue
-                frames = _frames_inside_loop(sys._current_frames().get(self._thread_id))
+                frames = _frames_inside_loop(_frame_of(self._thread_id))
                 if not frames:  # the loop is idle: its thread has had no core
                     continue
                 self._seen = BlockingCall(frames, self._task(), self._beat_ns)
@@ -249,6 +251,30 @@ class _Frame:
     def source(self) -> str:
         """The line itself."""
         return linecache.getline(self.code.co_filename, self.line).strip()
+
+
+#: Held where frames are taken with the collector off, so that nobody turns it on meanwhile, or is forked with it off.
+_uncollected = Whole()
+
+
+def _frame_of(thread_id: int) -> FrameType | None:
+    """What a thread executes; None where it has ended.
+
+    Before 3.12 the collector may run in there, while CPython's list of threads is locked. A finalizer that lets go of the GIL
+    stops the process for good then: who gets it and starts a thread waits for the list, and holds the GIL (CPython's issue
+    106883).
+    """
+    if sys.version_info >= (3, 12):
+        return sys._current_frames().get(thread_id)
+    with _uncollected:
+        is_on = gc.isenabled()
+        gc.disable()
+        try:
+            frames = sys._current_frames()
+        finally:
+            if is_on:
+                gc.enable()
+    return frames.get(thread_id)
 
 
 def _frames_inside_loop(frame: FrameType | None) -> list[_Frame]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import subprocess
 import sys
 import threading
 import time
@@ -163,6 +164,52 @@ async def test_report_that_is_no_function() -> None:
     """What is to be reported to must be callable."""
     with pytest.raises(TypeError, match="report"):
         profiler.detect_blocking(1, report=3)
+
+
+FRAMES_AND_GARBAGE = """
+import faulthandler, gc, os, sys, threading, time
+
+from aiodev.profiler import blocking
+
+faulthandler.dump_traceback_later(30, exit=True)
+frame_of = {frame_of}
+null = os.open(os.devnull, os.O_WRONLY)
+
+class Garbage:
+    def __init__(self):
+        self.cycle = self
+
+    def __del__(self):
+        os.write(null, b"1")  # without the GIL
+
+def look():
+    while not is_over.is_set():
+        Garbage()
+        frame_of(0)
+
+is_over = threading.Event()
+gc.set_threshold(5)
+threads = [threading.Thread(target=look) for _ in range(3)]
+for thread in threads:
+    thread.start()
+until = time.monotonic() + 1
+while time.monotonic() < until:
+    started = threading.Thread(target=Garbage)
+    started.start()
+    started.join()
+is_over.set()
+for thread in threads:
+    thread.join()
+assert gc.isenabled()
+print("over")
+"""
+
+
+def test_frames_are_taken_while_finalizers_let_go_of_the_gil() -> None:
+    """And while threads start; in a process of its own, since CPython 3.11 by itself hangs there within a moment."""
+    program = FRAMES_AND_GARBAGE.format(frame_of="blocking._frame_of")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False)
+    assert done.stdout == "over\n", done.stderr
 
 
 def test_a_frame_between_two_lines_has_a_place() -> None:
