@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,15 @@ def pytest_pycollect_makemodule(module_path: Path, parent: Any) -> None:
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Any]:
     """Two workers, each a process with four threads."""
+    import dask
     from distributed import LocalCluster
 
     options = {"dashboard_address": ":0", "silence_logs": 50, "memory_limit": 0}
-    with LocalCluster(n_workers=2, threads_per_worker=4, processes=True, **options) as found:
+    profiled = {"distributed.worker.profile.enabled": sys.version_info >= (3, 12)}  # see "What goes wrong" in the docs
+    with (
+        dask.config.set(profiled),
+        LocalCluster(n_workers=2, threads_per_worker=4, processes=True, **options) as found,
+    ):
         yield found
 
 
