@@ -106,7 +106,8 @@ def test_programs_give_the_same_bits(steps: Any, types: Any, number: Any, shapes
     try:
         expected = program(x, y, number)
     except (TypeError, OverflowError, AttributeError, ValueError) as error:
-        if program.is_in_place and is_traceable(program, kinds):
+        # What a number's value makes too large is known where it is added, and wraps in a kernel that computes it.
+        if program.is_in_place and not isinstance(error, OverflowError) and is_traceable(program, kinds):
             with pytest.raises(type(error)):
                 fused(x, y, number)
         return  # what is not defined of arrays may be of numbers
