@@ -96,6 +96,7 @@ class _Traceable(Elementwise):
         return super().computes(kinds, inputs) if trace is None else (trace.expression, None)
 
     def _submit(self, call: aiodev.Call, values: Sequence[Any]) -> aiodev.Array:
+        _ = call.dtypes  # where these kinds are new, that traces the function
         trace = self._traces.get(tuple([kind_of(value) for value in values]))
         if trace is not None and trace.kept:
             self._check_kept(trace, values)
@@ -208,8 +209,8 @@ def fused(function: Callable[..., Any] | None = None, /, *, dtype: Any = None) -
     A function of arrays, with operators and the elementwise functions of :mod:`aiodev.kernels` or NumPy, gives what it would
     give by itself: shapes broadcast, and every step has the dtype that it has of arrays. Only what is stored in 16 bits is not
     rounded in between. It is called once for each combination of types, with something that stands for arrays. A truth value
-    is one of NumPy's there, not one of Python's numbers: the sum of two is whether either is true. An operand that is a number is
-    refused where the dtype has none like it, as ever; what the function computes from such numbers alone, as ``-a``, wraps.
+    is one of NumPy's there, not one of Python's numbers: the sum of two is whether either is true. An operand that is a number
+    is refused where the dtype has none like it, as ever; what the function computes from such numbers alone, as ``-a``, wraps.
 
     An operator in place (``z += y``) keeps the dtype and the shape of what it writes, or raises what it raises of arrays. The
     operands are only read: to change one is refused, as is what is not elementwise, such as a mean.

@@ -157,6 +157,8 @@ def test_operators_in_place_refuse_what_does_not_fit() -> None:
         half(x)
     with pytest.raises(TypeError, match=r"half: divide: in place, float64 cannot be written to int32"):
         kernels.fused(half)(x)
+    with pytest.raises(ValueError, match="cannot be written"):  # the first call, which traces
+        kernels.fused(in_place)(x, on_device(np.ones((2, 3), np.int32)))
     fused = kernels.fused(in_place)
     for wide in (on_device(np.ones((2, 3), np.int32)), on_device(np.ones((2, 1), np.int32))):
         fused(x, x)
