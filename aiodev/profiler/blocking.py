@@ -269,12 +269,11 @@ def _frame_of(thread_id: int) -> FrameType | None:
     with _uncollected:
         is_on = gc.isenabled()
         gc.disable()
-        try:
-            frames = sys._current_frames()
+        try:  # without a name for all frames: this one is among them, and would keep them until the next collection
+            return sys._current_frames().get(thread_id)
         finally:
             if is_on:
                 gc.enable()
-    return frames.get(thread_id)
 
 
 def _frames_inside_loop(frame: FrameType | None) -> list[_Frame]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from types import SimpleNamespace
 
 import anyio
@@ -210,6 +212,29 @@ def test_frames_are_taken_while_finalizers_let_go_of_the_gil() -> None:
     program = FRAMES_AND_GARBAGE.format(frame_of="blocking._frame_of")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False)
     assert done.stdout == "over\n", done.stderr
+
+
+def test_taken_frames_are_let_go() -> None:
+    """At once, not by a later collection: they have the arrays of all threads."""
+    held, is_over, begun = [], threading.Event(), threading.Event()
+
+    def work() -> None:
+        value = set[int]()
+        held.append(weakref.ref(value))
+        begun.set()
+        is_over.wait(30)
+
+    thread = threading.Thread(target=work)
+    gc.disable()
+    try:
+        thread.start()
+        begun.wait(30)
+        assert blocking._frame_of(thread.ident or 0) is not None
+        is_over.set()
+        thread.join()
+        assert held[0]() is None
+    finally:
+        gc.enable()
 
 
 def test_a_frame_between_two_lines_has_a_place() -> None:
