@@ -239,7 +239,7 @@ class CachingAllocator:
             else:
                 pending.append(block)
         with sigint_held, slow_path.lock:
-            slow_path.settle()
+            slow_path.forget_all_done()
 
     def empty_cache(self) -> int:
         """Give all memory back that is cached and done with, by the private pools too; returns how many bytes."""

@@ -286,7 +286,7 @@ class SlowPath:
         finally:
             self.looking = False
 
-    def settle(self) -> None:
+    def forget_all_done(self) -> None:
         """Let go of timelines whose work is done, those of free blocks that several timelines used too (lock held)."""
         if not self.looking:
             self.segments.idle()
