@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import pickle
 import subprocess
@@ -265,6 +266,26 @@ def test_the_oldest_calls_are_forgotten() -> None:
         accumulate(1.0, on_device(np.ones(50)), aiodev.zeros(50, "f4", "cpu"))
     assert list(known)[:-1] == before[2:], "a sixteenth is forgotten at once"
     assert all(out.numpy_blocking().tolist() == [3] * out.size for _, out in arrays)
+
+
+def test_a_remembered_call_is_few_objects() -> None:
+    """For the collector: the table's key, a function and its defaults. A full collection walks thousands of them at once."""
+
+    def tracked() -> int:
+        aiodev.synchronize_blocking("cpu")
+        for _ in range(3):  # finalizers let go of more
+            gc.collect()
+        return len(gc.get_objects())
+
+    accumulate = accumulating()
+    arrays = [(on_device(np.ones(size)), aiodev.zeros(size, "f4", "cpu")) for size in range(100, 200)]
+    for x, out in arrays[:50] * 2 + arrays[50:]:
+        accumulate(1.0, x, out)
+    before = tracked()
+    for x, out in arrays[50:]:
+        accumulate(1.0, x, out)
+    assert len(accumulate.function.operation.known) == 100
+    assert tracked() - before <= 4 * 50
 
 
 def test_several_threads() -> None:

@@ -27,6 +27,7 @@ import functools
 import math
 import struct
 from collections.abc import Callable, Sequence
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 from aiodev._array.array import Array
@@ -162,8 +163,9 @@ def make_repeated(
     given = f"x{returned}" if isinstance(returned, int) else f"({', '.join(f'x{k}' for k in returned)},)"
     first = next(f"x{k}" for k, one in enumerate(operands) if isinstance(one, Array)) if any_length else ""
     memory = bool(scratch), own, within
-    make = _make_maker(count, len(constants), tuple(forms), memory, tuple(launches), given, first, tuple(apart))
-    return make([specialization.loading for specialization in specializations], specializations[0].device, *constants)
+    code, names = _generated(count, len(constants), tuple(forms), memory, tuple(launches), given, first, tuple(apart))
+    loading = tuple([specialization.loading for specialization in specializations])
+    return FunctionType(code, names, "launch", (None, 0, specializations[0].device, loading, *constants))
 
 
 def _block(
@@ -218,11 +220,17 @@ def _block(
             pieces.append(piece)
     layout = "".join(f"{len(piece)}s" if isinstance(piece, bytes) else piece[0] for piece in pieces)
     values = ", ".join(constant(piece) if isinstance(piece, bytes) else piece[1] for piece in pieces)
-    return f"{constant(struct.Struct(f'<{layout}').pack)}({values})", tuple(uses)
+    return f"{constant(_packer(layout))}({values})", tuple(uses)
 
 
 @functools.lru_cache(4096)
-def _make_maker(
+def _packer(layout: str) -> Callable[..., bytes]:
+    """Packs words and bytes that are laid out so; calls of many lengths have one."""
+    return struct.Struct(f"<{layout}").pack
+
+
+@functools.lru_cache(4096)
+def _generated(
     count: int,
     constants: int,
     forms: tuple[tuple[str, tuple[str, str]], ...],
@@ -231,8 +239,12 @@ def _make_maker(
     given: str,
     first: str,
     apart: tuple[str, ...],
-) -> Callable[..., Repeated]:
-    """Makes functions whose results, scratch, blocks and notes in buffers are made alike; ``loading`` is kept.
+) -> tuple[CodeType, dict[str, Any]]:
+    """The code of functions whose results, scratch, blocks and notes in buffers are made alike, and what it names.
+
+    What differs between them are defaults of parameters that no caller gives: the device, what holds the entries, constants. So
+    a call that is remembered is a function and a tuple: with a cell for each constant the collector would have three times as
+    many objects to walk.
 
     ``forms`` says which results are new, and what of. ``scratch`` is whether there is any, of how many bytes if it has a buffer
     of its own, and the result behind which it lies if not. Of each launch: entry, size, block, and the buffers that it uses.
@@ -240,7 +252,6 @@ def _make_maker(
     """
     has_scratch, own, within = scratch
     room = f"memory.allocate({own}, _timeline)" if own else f"{within}._buffer"
-    parameters = ", ".join(("loading", "device", *(f"c{k}" for k in range(constants))))
     body = [
         "if stream is None:",
         "    stream = context().stream",
@@ -273,17 +284,16 @@ def _make_maker(
         launch, uses = submitted[-1]
         submitted[-1] = launch, (*uses, ("scratch", ARRAY))
     body += submission(submitted)
-    operands = "".join(f"x{k}, " for k in range(count))
-    lines = [f"def make({parameters}):", f"    def launch({operands}stream=None, _site=0):"]
-    lines += [f"        {line}" for line in (*body, f"return {given}")]
-    lines += ["    launch.loading = loading", "    return launch"]
+    kept = ("device", "loading", *(f"c{k}" for k in range(constants)))
+    parameters = ", ".join((*(f"x{k}" for k in range(count)), "stream=None", "_site=0", *(f"{own}=None" for own in kept)))
+    lines = [f"def launch({parameters}):", *(f"    {line}" for line in (*body, f"return {given}"))]
     names = {
         **SUBMISSION_NAMES, "context": context.current, "current": current_stream, "allocators": allocators,
         "new": object.__new__, "pools": allocators.pools, "allocator_of": allocators.allocator_of, "Array": Array,
         "Errors": (struct.error, OverflowError, TypeError), "overlap": overlap, "overlap_elsewhere": overlap_elsewhere,
     }  # fmt: skip
-    make: Callable[..., Repeated] = define(f"<aiodev repeated call, {count} operands>", lines, names)["make"]
-    return make
+    define(f"<aiodev repeated call, {count} operands>", lines, names)
+    return names["launch"].__code__, names
 
 
 def _length_of(axes: tuple[int, ...]) -> str:
