@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import numbers
 import operator
 from collections.abc import Iterator
@@ -24,7 +23,6 @@ __all__ = [
     "delivered",
     "dtype_of",
     "flags",
-    "has_no_gaps",
     "known",
     "move_last",
     "packed_out",
@@ -75,6 +73,8 @@ def broadcast(function: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
     Raises:
         ValueError: there is none.
     """
+    if len(set(shapes)) == 1:
+        return shapes[0]
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
@@ -258,7 +258,7 @@ def move_last(function: str, x: aiodev.Array, axis: Any) -> aiodev.Array:
 def packed_out(call: aiodev.Call, shape: tuple[int, ...], dtype: DType) -> tuple[aiodev.Array, aiodev.Array]:
     """The result of a call, and what its kernels write: that, or if it has gaps an array without, for :func:`delivered`."""
     result = call.out(shape, dtype)
-    return result, result if has_no_gaps(result) else call.scratch(shape, dtype)
+    return result, result if result.is_contiguous else call.scratch(shape, dtype)
 
 
 def delivered(call: aiodev.Call, result: aiodev.Array, target: aiodev.Array) -> aiodev.Array:
@@ -277,21 +277,6 @@ def written(function: str, **values: aiodev.Array) -> None:
     for name, value in values.items():
         if not value.writable:
             raise aiodev.LaunchError(function, name, "an array that can be written to", "a read-only one")
-
-
-def has_no_gaps(x: aiodev.Array) -> bool:
-    """Whether it lies in memory in C order without gaps."""
-    return _are_packed(x.shape, x.strides, x.itemsize)
-
-
-@functools.lru_cache(4096)
-def _are_packed(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
-    for length, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if length != 1:
-            if stride != itemsize:
-                return False
-            itemsize *= length
-    return True
 
 
 def repeated(x: aiodev.Array, shape: tuple[int, ...]) -> aiodev.Array:

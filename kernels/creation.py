@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
-from aiodev.kernels.arguments import array_of, delivered, dtype_of, flags, has_no_gaps, whole_number
+from aiodev.kernels.arguments import array_of, delivered, dtype_of, flags, whole_number
 from aiodev.kernels.manipulation.views import broadcast_arrays
 from aiodev.kernels.warmup import register_sample
 
@@ -236,7 +236,7 @@ def _keep(call: aiodev.Call, kernel: aiodev.Kernel, x: aiodev.Array, k: int) -> 
     result = call.out(x.shape, x.dtype)
     if x.size:
         matrices = x.size // (rows * columns), rows, columns
-        target = result if result.ndim <= 3 or has_no_gaps(result) else call.scratch(x.shape, x.dtype)
+        target = result if result.ndim <= 3 or result.is_contiguous else call.scratch(x.shape, x.dtype)
         seen = [array[None] if array.ndim == 2 else call.reshape(array, matrices) for array in (x, target)]
         call.launch(kernel, matrices, diagonal, x.dtype.type(0), *seen)
         delivered(call, result, target)

@@ -135,6 +135,11 @@ class Array(Operators, Methods, Protocols):
         return self._form.writable
 
     @property
+    def is_contiguous(self) -> bool:
+        """Whether its elements lie in C order without gaps, so that a reshape is a view, and a copy one run of bytes."""
+        return self._form.packed
+
+    @property
     def T(self) -> Array:
         """The array with its dimensions reversed; a view."""
         return self.transpose()

@@ -96,7 +96,7 @@ def _copy_anew(stream: Stream, dst: Any, src: Any) -> Completion[None]:
     except UNCONVERTED as error:
         raise named("copy", "src", error) from error
     _check(stream, dst, source)
-    if _has_no_gaps(dst) and _has_no_gaps(source) and dst.size:
+    if _is_contiguous(dst) and _is_contiguous(source) and dst.size:
         to, fro = _address(dst), _address(source)
         if not 0 < abs(to - fro) < dst.nbytes:
             value = _submit(stream.timeline, dst, source, stream._copy, to, fro, dst.nbytes)
@@ -119,8 +119,8 @@ def _overlap(dst: Side, src: Side) -> bool:
     return layout.overlaps(here, dst.itemsize, there, src.itemsize, fro - to)
 
 
-def _has_no_gaps(side: Side) -> bool:
-    return side._form.packed if isinstance(side, Array) else side.flags.c_contiguous
+def _is_contiguous(side: Side) -> bool:
+    return side.is_contiguous if isinstance(side, Array) else side.flags.c_contiguous
 
 
 def _copy_pieces(stream: Stream, dst: Side, source: Side) -> Completion[None]:
@@ -235,8 +235,8 @@ def _copy_strided(stream: Stream, dst: Side, src: Side) -> Completion[None]:
     shared = stream.timeline.handle.backend.capabilities.host_accessible
     if shared or (_on_device(stream, dst) and _on_device(stream, src)):
         return _launch(stream, _seen_from(stream, dst), _seen_from(stream, src))
-    packed_src = src if _has_no_gaps(src) else _pack(stream, src)
-    if _has_no_gaps(dst):
+    packed_src = src if _is_contiguous(src) else _pack(stream, src)
+    if _is_contiguous(dst):
         return copy_arrays(stream, dst, packed_src)
     if not _is_remote(dst):
         host = np.empty(dst.shape, dst.dtype)

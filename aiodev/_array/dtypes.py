@@ -7,6 +7,7 @@ result, asks here. ``bfloat16`` is promoted as ``float16`` is, and with ``float1
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -254,6 +255,17 @@ def result_type(*operands: Any) -> DType:
         >>> aiodev.dtypes.result_type(aiodev.bfloat16, float), aiodev.dtypes.result_type(aiodev.bfloat16, numpy.dtype("f2"))
         (dtype(bfloat16), dtype('float32'))
     """
+    if len(operands) == 2 and isinstance(operands[0], np.dtype) and isinstance(operands[1], np.dtype):
+        return _common(*operands)
+    return _common_of(operands)
+
+
+@functools.lru_cache(1024)
+def _common(first: DType, second: DType) -> DType:
+    return _common_of((first, second))
+
+
+def _common_of(operands: Sequence[Any]) -> DType:
     shown, meant = stand_ins([kind_of_operand(operand) for operand in operands])
     try:
         numbers = [one(1) if isinstance(one, type) and one in _NUMBERS else numpy_dtype(one) for one in shown]

@@ -58,7 +58,7 @@ from aiodev._core.errors import LaunchError
 from aiodev._core.hooks import Hook
 from aiodev._core.streams.current import current_stream
 from aiodev._kernel.dispatch.call import Call, Number
-from aiodev._kernel.dispatch.repeated import FIXED, FLAT, Loop, Step, is_flat, is_looped, make_repeated
+from aiodev._kernel.dispatch.repeated import FIXED, FLAT, Loop, Step, is_looped, make_repeated
 from aiodev._kernel.tuning import MOST_CALLS, MOST_STEPS
 
 __all__ = ["Operation", "differentiate", "operation"]
@@ -312,14 +312,9 @@ class Operation:
         launch = None if alike is None else self._of_any_length.get(alike)
         if launch is not None:
             assert alike is not None
-            is_flat_one = alike[1] == FLAT
-            # By a loop it has more to find out than one that is of this shape alone, which is made if that recurs.
-            result = launch(*[given[place] for place in self._operands]) if is_flat_one or key not in self._met else None
+            result = launch(*[given[place] for place in self._operands])
             if result is not None:
-                if is_flat_one:
-                    enter(self.known, key, launch, self._most)
-                else:
-                    enter(self._met, key, None, self._most)
+                enter(self.known, key, launch, self._most)
                 return result
         for place in self._operands:
             value = given[place]
@@ -485,17 +480,13 @@ class Operation:
         specializations = [step.kernel._specializations.of(step.args, device) for step in steps]
         if all(specialization.loading.ready for specialization in specializations):
             apart = self._conditions(operands)
-            if alike is not None and alike not in self._of_any_length:
+            loop = FIXED
+            if alike is not None and alike not in self._of_any_length and is_looped(alike[1], steps, operands, results):
                 loop = alike[1]
-                if is_looped(loop, steps, operands, results) if loop else is_flat(steps, operands, results):
-                    launch = make_repeated(specializations, steps, operands, results, returned, loop, apart)
-                    enter(self._of_any_length, alike, launch, self._most)
-                    self._met.pop(alike, None)
-                    if loop == FLAT:
-                        enter(self.known, key, launch, self._most)
-                        self._met.pop(key, None)
-                        return
-            launch = make_repeated(specializations, steps, operands, results, returned, FIXED, apart)
+            launch = make_repeated(specializations, steps, operands, results, returned, loop, apart)
+            if loop is not FIXED:
+                enter(self._of_any_length, alike, launch, self._most)
+                self._met.pop(alike, None)
             enter(self.known, key, launch, self._most)
             self._met.pop(key, None)
 

@@ -16,7 +16,7 @@ import numpy as np
 
 import aiodev
 from aiodev import dtypes
-from aiodev.kernels.arguments import broadcast, has_no_gaps
+from aiodev.kernels.arguments import broadcast
 from aiodev.kernels.elementwise.derivatives import derivative_of, names_in, renamed
 from aiodev.kernels.elementwise.iteration import Form, make_kernel, plan_loop
 
@@ -120,7 +120,7 @@ class Elementwise:
             for value, own in zip(values, inputs, strict=True)
         ]
         count = math.prod(shape)
-        if alike and count > 1 and all(has_no_gaps(value) for value in (*values, out) if isinstance(value, aiodev.Array)):
+        if alike and count > 1 and all(value.is_contiguous for value in (*values, out) if isinstance(value, aiodev.Array)):
             flat = [value.reshape(count) if isinstance(value, aiodev.Array) else value for value in (*args, out)]
             call.launch(self._line(values, inputs), count, *flat)
         elif alike and len(shape) == 1 != count:

@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import aiodev
-from aiodev.kernels.arguments import has_no_gaps
 from aiodev.kernels.cuda_libraries import PerDevice, address_of, find_file, submit
 from aiodev.kernels.fft.loops import FORWARD, HERMITIAN, INVERSE, REAL_EVEN, REAL_ODD
 from aiodev.kernels.tuning import PLANS_KEPT
@@ -198,13 +197,13 @@ def transform(call: aiodev.Call, kind: int, x: aiodev.Array, out: aiodev.Array, 
     rows, made = x, out
     if apart == 1 or kind == HERMITIAN:
         apart = 1
-        if kind == HERMITIAN or x.shape[2] != before or not has_no_gaps(x):
+        if kind == HERMITIAN or x.shape[2] != before or not x.is_contiguous:
             rows = call.scratch((outer, inner, before), x.dtype)
             if kind == HERMITIAN:
                 call.launch(pad_halves, rows.shape, length, x, rows)
             else:
                 call.launch(pad_rows, rows.shape, x, rows)
-        if not has_no_gaps(out):
+        if not out.is_contiguous:
             made = call.scratch(out.shape, out.dtype)
     device = _devices.of(call.device, library)
     number, name = _TYPES[kind][double]
@@ -219,4 +218,4 @@ def transform(call: aiodev.Call, kind: int, x: aiodev.Array, out: aiodev.Array, 
 
 def _is_by_columns(x: aiodev.Array) -> bool:
     """Whether elements of one place of all rows follow each other, and those of the next place them."""
-    return has_no_gaps(x.transpose(0, 2, 1))
+    return x.transpose(0, 2, 1).is_contiguous

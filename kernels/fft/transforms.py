@@ -13,7 +13,6 @@ from aiodev import dtypes
 from aiodev.kernels.arguments import (
     checked_axis,
     delivered,
-    has_no_gaps,
     packed_out,
     whole_number,
     whole_numbers,
@@ -445,7 +444,7 @@ def _rows(call: aiodev.Call, x: aiodev.Array, out: aiodev.Array, axis: int) -> t
     """Both as three dimensions, of which the last is the axis; ``out`` has no gaps."""
     if x.ndim > 3:
         x = call.packed(x)
-    if has_no_gaps(x):
+    if x.is_contiguous:
         outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
         if inner == 1:  # all are of one outer index, and so of one call
             return tuple(a.reshape(1, outer, a.shape[axis]) for a in (x, out))  # type: ignore[return-value]

@@ -20,7 +20,7 @@ import numpy as np
 
 import aiodev
 from aiodev import dtypes
-from aiodev.kernels.arguments import ahead_of_others, arrays_of, delivered, has_no_gaps, known
+from aiodev.kernels.arguments import ahead_of_others, arrays_of, delivered, known
 from aiodev.kernels.elementwise.conversion import convert
 from aiodev.kernels.indexing import search_bodies as bodies
 from aiodev.kernels.indexing.search_bodies import BLOCK
@@ -234,7 +234,7 @@ def _part(selection: Selection, places: aiodev.Array, shape: tuple[int, ...], d:
 
 def flat(x: aiodev.Array) -> aiodev.Array:
     """The elements in C order."""
-    seen = x if has_no_gaps(x) else x.__copy__()
+    seen = x if x.is_contiguous else x.__copy__()
     return seen.reshape(x.size)
 
 

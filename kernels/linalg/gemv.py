@@ -13,7 +13,6 @@ import numpy as np
 
 import aiodev
 from aiodev import lang
-from aiodev.kernels.arguments import has_no_gaps
 from aiodev.kernels.reductions.bodies import AHEAD, NEAR
 from aiodev.kernels.tuning import GEMV_EACH, GEMV_LEAST, GEMV_NARROW, GEMV_ROWS, GEMV_SHORTEST, GEMV_SLAB
 
@@ -150,7 +149,7 @@ def multiply_one(call: aiodev.Call, x1: aiodev.Array, x2: aiodev.Array, out: aio
     if aiodev.capabilities(out.device).simt or not x1.dtype == x2.dtype == out.dtype or max(out.shape) < out.size:
         return False
     matrix, vector = (x2.T, x1) if x1.ndim == 1 or x1.shape[0] == 1 else (x1, x2)
-    if matrix.ndim != 2 or vector.size != matrix.shape[1] or not (has_no_gaps(vector) and has_no_gaps(out)):
+    if matrix.ndim != 2 or vector.size != matrix.shape[1] or not (vector.is_contiguous and out.is_contiguous):
         return False
     return _launch(call, matrix[None], vector.reshape(1, vector.size), out.reshape(1, out.size))
 
@@ -166,7 +165,7 @@ def multiply(call: aiodev.Call, matrix: aiodev.Array, vector: aiodev.Array, out:
     """
     if not _is_worth_it(matrix, out):
         return False
-    target = out if has_no_gaps(out) else call.scratch(out.shape, out.dtype)
+    target = out if out.is_contiguous else call.scratch(out.shape, out.dtype)
     _launch(call, matrix, call.packed(vector), target)
     if target is not out:
         call.copy(out, target)
@@ -180,9 +179,9 @@ def is_large(matrix: aiodev.Array) -> bool:
 
 
 def _is_worth_it(matrix: aiodev.Array, out: aiodev.Array) -> bool:
-    source = matrix if has_no_gaps(matrix) else matrix.transpose(0, 2, 1)
+    source = matrix if matrix.is_contiguous else matrix.transpose(0, 2, 1)
     _, rows, columns = source.shape
-    return out.dtype in _DTYPES and rows * columns >= GEMV_LEAST and columns >= GEMV_SHORTEST and has_no_gaps(source)
+    return out.dtype in _DTYPES and rows * columns >= GEMV_LEAST and columns >= GEMV_SHORTEST and source.is_contiguous
 
 
 def _launch(call: aiodev.Call, matrix: aiodev.Array, vector: aiodev.Array, out: aiodev.Array) -> bool:
@@ -190,7 +189,7 @@ def _launch(call: aiodev.Call, matrix: aiodev.Array, vector: aiodev.Array, out: 
     if not _is_worth_it(matrix, out):
         return False
     batch, length = out.shape
-    by_rows = has_no_gaps(matrix)
+    by_rows = matrix.is_contiguous
     source = matrix if by_rows else matrix.transpose(0, 2, 1)
     _, rows, columns = source.shape
     steps = int(matrix.shape[0] > 1), int(vector.shape[0] > 1)

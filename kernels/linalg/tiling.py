@@ -20,12 +20,8 @@ def is_fit(x: aiodev.Array, packed: bool) -> bool:
     size = x.itemsize
     by_rows = (columns == 1 or across == size) and (rows == 1 or down >= columns * size)
     if packed:
-        return by_rows and x.strides == _packed_strides(x.shape, size)
+        return by_rows and x.is_contiguous
     return by_rows or ((rows == 1 or down == size) and (columns == 1 or across >= rows * size))
-
-
-def _packed_strides(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
-    return tuple(size * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def fitting(call: aiodev.Call, x: aiodev.Array, packed: bool) -> aiodev.Array:

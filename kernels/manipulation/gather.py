@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
-from aiodev.kernels.arguments import HostArray, has_no_gaps, shared
+from aiodev.kernels.arguments import HostArray, shared
 from aiodev.kernels.thread_block import has_teams
 from aiodev.kernels.tuning import GATHERED, MOVED_EACH, SHORT_MOVED
 
@@ -126,7 +126,7 @@ def move(
 
     False, and nothing is done, where it cannot be done here.
     """
-    if not _are_few(result.size, x) or not has_no_gaps(result) or max(x.ndim, result.ndim) > _MOST_DIMENSIONS:
+    if not _are_few(result.size, x) or not result.is_contiguous or max(x.ndim, result.ndim) > _MOST_DIMENSIONS:
         return False
     table = _table(call, places(np.arange(x.size, dtype=np.int32).reshape(x.shape)))
     if table is None:
@@ -148,7 +148,7 @@ def join(
     """
     if len(arrays) > _MOST_JOINED or any(x.dtype != result.dtype for x in arrays):
         return False
-    if not _are_few(result.size, *arrays) or not has_no_gaps(result) or result.ndim > _MOST_DIMENSIONS:
+    if not _are_few(result.size, *arrays) or not result.is_contiguous or result.ndim > _MOST_DIMENSIONS:
         return False
     parts, ends = [], [0]
     for x in arrays:
@@ -168,7 +168,7 @@ def lay(call: aiodev.Call, arrays: Sequence[aiodev.Array], result: aiodev.Array,
     """Fill the result with arrays one after another along an axis, by a launch for each; False if it cannot be done so."""
     if len(arrays) > _MOST_JOINED or not result.size or has_teams(result.device):
         return False
-    if any(x.dtype != result.dtype for x in arrays) or not all(map(has_no_gaps, (*arrays, result))):
+    if any(x.dtype != result.dtype for x in arrays) or not all(array.is_contiguous for array in (*arrays, result)):
         return False
     outer, begin, out = math.prod(result.shape[:axis]), 0, result.reshape(result.size)
     step = result.size // outer
@@ -185,7 +185,7 @@ def lay(call: aiodev.Call, arrays: Sequence[aiodev.Array], result: aiodev.Array,
 
 def turn(call: aiodev.Call, x: aiodev.Array, result: aiodev.Array, width: int, shift: int) -> bool:
     """Fill the result with rows of ``width`` elements whose last ``shift`` come first; False if it cannot be done so."""
-    if has_teams(result.device) or not (has_no_gaps(x) and has_no_gaps(result)):
+    if has_teams(result.device) or not (x.is_contiguous and result.is_contiguous):
         return False
     group, rows = max(1, MOVED_EACH // width), x.size // width
     arrays = x.reshape(x.size), result.reshape(x.size)

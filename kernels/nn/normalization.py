@@ -9,7 +9,7 @@ import numpy as np
 
 import aiodev
 from aiodev import dtypes
-from aiodev.kernels.arguments import checked_axis, delivered, has_no_gaps, real_number, shared
+from aiodev.kernels.arguments import checked_axis, delivered, real_number, shared
 from aiodev.kernels.elementwise.conversion import astype
 from aiodev.kernels.nn import bodies
 from aiodev.kernels.reductions.bodies import NEAR
@@ -230,7 +230,7 @@ class _Moved:
     def __init__(self, call: aiodev.Call, wanted: aiodev.Array, used: aiodev.Array | None = None) -> None:
         self.call, self.wanted = call, wanted
         if used is None:
-            used = wanted if has_no_gaps(wanted) else call.scratch(wanted.shape, wanted.dtype)
+            used = wanted if wanted.is_contiguous else call.scratch(wanted.shape, wanted.dtype)
         self.packed = used
 
     def finish(self, result: aiodev.Array) -> aiodev.Array:

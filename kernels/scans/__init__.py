@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import aiodev
-from aiodev.kernels.arguments import checked_axis, delivered, dtype_of, flags, has_no_gaps, packed_out
+from aiodev.kernels.arguments import checked_axis, delivered, dtype_of, flags, packed_out
 from aiodev.kernels.reductions import sum_plan
 from aiodev.kernels.reductions.bodies import BLOCK
 from aiodev.kernels.scans.cpu import STRIP, make_columns, make_scan
@@ -163,7 +163,7 @@ def _scan_rows(
     sizes = math.prod(moved.shape[:-1]), x.shape[at], width
     is_last = at == x.ndim - 1
     result = call.out(shape, plan.result) if is_last or given is not None else None
-    if result is not None and is_last and has_no_gaps(result):
+    if result is not None and is_last and result.is_contiguous:
         target = result
     elif result is None:
         target = aiodev.empty((*moved.shape[:-1], width), plan.result, x.device)

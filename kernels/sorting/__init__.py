@@ -15,7 +15,7 @@ import numpy as np
 
 import aiodev
 from aiodev import dtypes
-from aiodev.kernels.arguments import checked_axis, delivered, flags, has_no_gaps, move_last
+from aiodev.kernels.arguments import checked_axis, delivered, flags, move_last
 from aiodev.kernels.elementwise.conversion import astype
 from aiodev.kernels.sorting.launch import SplitWork, sort_by_teams, sort_places_by_teams
 from aiodev.kernels.sorting.network import LEAST, longest
@@ -183,7 +183,7 @@ def _room_for(
     call: aiodev.Call, moved: aiodev.Array, x: aiodev.Array, dtype: DType, given: aiodev.Array | None
 ) -> aiodev.Array:
     """The array that is given, if rows lie there as they are sorted; else a new one."""
-    if given is not None and moved is x and has_no_gaps(given) and not has_teams(x.device):
+    if given is not None and moved is x and given.is_contiguous and not has_teams(x.device):
         return given
     return call.new(moved.shape, dtype)
 

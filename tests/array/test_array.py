@@ -112,6 +112,7 @@ def test_views_of_views_are_numpys(data: st.DataObject) -> None:
             first = data.draw(st.sampled_from(parts))
             host, array = host.reshape(first, -1), array.reshape(first, -1)
         assert array.shape == host.shape
+        assert array.is_contiguous == host.flags.c_contiguous
     assert np.array_equal(array.numpy_blocking(), host)
     assert np.array_equal(np.asarray(array), host)
 

@@ -6,9 +6,9 @@ import weakref
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
-from aiodev._array.array import Array, array_of
-from aiodev._array.creation import empty
+from aiodev._array.array import Array, allocate, array_of
 from aiodev._array.dtypes import can_cast, parse_dtype
+from aiodev._array.layout import parse_shape
 from aiodev._core.backend.device import Device
 from aiodev._core.errors import LaunchError
 from aiodev._core.streams.completion import Completion
@@ -215,16 +215,19 @@ class Call:
 
     def new(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """A further result: always a new array."""
-        made = empty(shape, dtype, self.device)
+        made = self._allocate(shape, dtype)
         self._origins[made._buffer] = len(self._operands) + len(self._results)
         self._results.append(made)
         return made
 
     def scratch(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """Memory for this call, whose contents nobody reads before or after it: launches of the call share it."""
-        made = empty(shape, dtype, self.device)
+        made = self._allocate(shape, dtype)
         self._origins[made._buffer] = SCRATCH
         return made
+
+    def _allocate(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
+        return allocate(parse_shape(shape), parse_dtype(dtype), self.stream)
 
     def constant(self, x: Array) -> Array:
         """An array that is the same in every call like this one, such as a table, and is kept with what is remembered.

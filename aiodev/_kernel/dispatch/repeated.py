@@ -42,7 +42,7 @@ from aiodev._kernel.kernel import Kernel
 from aiodev._memory import allocators
 from aiodev._memory.buffer import Buffer
 
-__all__ = ["CONSTANT", "FIXED", "FLAT", "SCRATCH", "Loop", "Step", "is_flat", "is_looped", "make_repeated"]
+__all__ = ["CONSTANT", "FIXED", "FLAT", "SCRATCH", "Loop", "Step", "is_looped", "make_repeated"]
 
 #: Of an argument that is no operand: it is the same in every call; it is scratch memory.
 CONSTANT, SCRATCH = -2, -1
@@ -72,27 +72,11 @@ class Step(NamedTuple):
     origins: tuple[int, ...]  #: of each argument: the operand that it is or is a view of, or ``CONSTANT`` or ``SCRATCH``
 
 
-def is_flat(steps: Sequence[Step], operands: Sequence[Any], results: Sequence[Array]) -> bool:
-    """Whether it is one launch with an index for each element of whole operands and results, as of arrays of one dimension."""
-    if len(steps) != 1:
-        return False
-    _, shape, args, origins = steps[0]
-    known = (*operands, *results)
-    for arg, origin in zip(args, origins, strict=True):
-        if origin < 0:
-            return False
-        if isinstance(arg, Array):
-            whole = known[origin]._form
-            if arg._address != known[origin]._address or arg._form.shape != shape or not arg._form.packed:
-                return False
-            if not whole.packed or shape != (whole.size,):
-                return False
-    shapes = {array._form.shape for array in known if isinstance(array, Array)}
-    return len(shapes) == 1 and all(result._form.packed for result in results)
-
-
 def is_looped(loop: Loop, steps: Sequence[Step], operands: Sequence[Any], results: Sequence[Array]) -> bool:
-    """Whether it is one launch over whole operands and results, all of which have one shape, by such a loop."""
+    """Whether it is one launch over whole operands and results, all of which have one shape, by such a loop.
+
+    By ``FLAT``: with an index for each element, as of arrays of one dimension without gaps.
+    """
     if len(steps) != 1:
         return False
     _, shape, args, origins = steps[0]
@@ -104,9 +88,12 @@ def is_looped(loop: Loop, steps: Sequence[Step], operands: Sequence[Any], result
             seen, whole = arg._form, known[origin]._form
             if arg._address != known[origin]._address or seen.shape != shape or seen.packed != whole.packed:
                 return False
-            if shape != tuple([math.prod([whole.shape[axis] for axis in axes]) for axes in loop]):
-                return False
-            if seen.strides != tuple([whole.strides[axes[-1]] for axes in loop]):
+            if loop == FLAT:
+                is_own = whole.packed and shape == (whole.size,)
+            else:
+                lengths = [math.prod([whole.shape[axis] for axis in axes]) for axes in loop]
+                is_own = shape == tuple(lengths) and seen.strides == tuple([whole.strides[axes[-1]] for axes in loop])
+            if not is_own:
                 return False
     shapes = {array._form.shape for array in known if isinstance(array, Array)}
     return len(shapes) == 1 and all(result._form.packed for result in results)
@@ -123,7 +110,7 @@ def make_repeated(
 ) -> Repeated:
     """The launches of variants, one for each step, as a function of operands like these.
 
-    ``loop``: or of any other shape that all have, of two elements or more; for what ``is_flat``, or ``is_looped``.
+    ``loop``: or of any other shape that all have, of two elements or more; for what ``is_looped``.
     ``apart``: of operands, conditions under which it is no such call.
 
     ``results`` are arrays that the call has made; they are counted behind the operands. ``returned`` says which of all these
