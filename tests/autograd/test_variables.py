@@ -259,6 +259,7 @@ async def test_a_leafs_hook_that_fails() -> None:
 async def test_copies_and_pickles() -> None:
     """Leaves are copied and pickled with whether they require a gradient; results of a graph are not pickled."""
     x = a_leaf()
+    await x.tolist()  # the stream may wait for a compiler, and the reducer of aiodev.dask for a moment only
     for other in (copy.copy(x), copy.deepcopy(x), pickle.loads(pickle.dumps(x))):
         assert type(other) is autograd.Variable and other.is_leaf and other.requires_grad
         assert other.address != x.address and await other.tolist() == [1.0, 2.0, 3.0]
