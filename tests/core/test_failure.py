@@ -23,6 +23,13 @@ def fail(text: str = "failed") -> None:
     raise OSError(text)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def collected() -> Iterator[None]:
+    """Whoever waits for the whole device later would be told of failures that nobody here asked for."""
+    yield
+    gc.collect()
+
+
 class Reports(logging.Handler):
     """What the ``aiodev`` logger was given."""
 
