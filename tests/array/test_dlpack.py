@@ -198,6 +198,7 @@ def test_torch_sees_strides_and_we_see_its() -> None:
 
 def test_memory_outlives_whoever_made_it() -> None:
     """torch keeps our block in use; we keep torch's storage, for as long as work uses it; then both are let go of."""
+    gc.collect()  # arrays that other tests have left
     aiodev.memory.empty_cache("cpu")
     before = aiodev.memory.memory_allocated("cpu")
     tensor = torch().from_dlpack(aiodev.full(1000, 3, device="cpu"))
