@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 from selection import examples
 
 import aiodev
@@ -92,6 +92,7 @@ def is_traceable(program: Program, kinds: Any) -> bool:
     number=st.sampled_from([2, 0.5, np.float32(1.5), np.True_]),
     shapes=st.sampled_from([((6,), (6,)), ((6,), (5, 1)), ((2, 3), (2, 3))]),
 )
+@example(steps=[(0, 1, 0), (33, 0, 0)], types=("int8", "bool"), number=2, shapes=((6,), (5, 1)))
 @settings(deadline=None, max_examples=examples(150))
 def test_programs_give_the_same_bits(steps: Any, types: Any, number: Any, shapes: Any) -> None:
     """As the operations one after the other, with the same dtype; or both refuse, what is in place with the same error."""
@@ -108,7 +109,7 @@ def test_programs_give_the_same_bits(steps: Any, types: Any, number: Any, shapes
     except (TypeError, OverflowError, AttributeError, ValueError) as error:
         # What a number's value makes too large is known where it is added, and wraps in a kernel that computes it.
         if program.is_in_place and not isinstance(error, OverflowError) and is_traceable(program, kinds):
-            with pytest.raises(type(error)):
+            with pytest.raises((type(error), TypeError)):  # dtypes are compared before shapes, where neither fits
                 fused(x, y, number)
         return  # what is not defined of arrays may be of numbers
     if not isinstance(expected, aiodev.Array):

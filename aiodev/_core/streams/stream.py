@@ -124,6 +124,7 @@ class Stream(NativeStream):
         external: Any = None,
     ) -> None:
         handle, resolved = registry.resolve(device)
+        priority = arguments.integer("Stream", "priority", priority)
         reserve = arguments.instance("Stream", "reserve", reserve, bool, "True or False")
         driver_stream = None if external is None else external_handle(external)
         if driver_stream is not None:
@@ -133,7 +134,7 @@ class Stream(NativeStream):
                 raise NotImplementedError(f"backend {handle.name!r} cannot submit to another library's stream")
             handle.ensure_started()  # the driver runs already
         self.device = resolved
-        self.priority = max(-1, min(1, arguments.integer("Stream", "priority", priority)))
+        self.priority = max(-1, min(1, priority))
         self.maxsize = arguments.integer("Stream", "maxsize", maxsize)
         if self.maxsize < 0:
             raise ValueError(f"maxsize={maxsize}: a number of operations, or 0 for any number")
