@@ -262,10 +262,12 @@ def result_type(*operands: Any) -> DType:
 
 @functools.lru_cache(1024)
 def _common(first: DType, second: DType) -> DType:
+    """The common dtype of two, which calls of any shape ask for."""
     return _common_of((first, second))
 
 
 def _common_of(operands: Sequence[Any]) -> DType:
+    """The common dtype of operands, found out anew."""
     shown, meant = stand_ins([kind_of_operand(operand) for operand in operands])
     try:
         numbers = [one(1) if isinstance(one, type) and one in _NUMBERS else numpy_dtype(one) for one in shown]

@@ -311,7 +311,6 @@ class Operation:
         alike = self._key_of_any_length(key, given) if self._elementwise else None
         launch = None if alike is None else self._of_any_length.get(alike)
         if launch is not None:
-            assert alike is not None
             result = launch(*[given[place] for place in self._operands])
             if result is not None:
                 enter(self.known, key, launch, self._most)

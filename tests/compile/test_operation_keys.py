@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from counted_operations import Counted, accumulating, add_scaled, compile_kernels, on_device, subtract
 from hypothesis import given, settings, strategies as st
+from selection import examples
 
 import aiodev
 import aiodev.kernels
@@ -105,6 +106,49 @@ def test_a_length_of_views_that_was_never_met_needs_no_body(
         found = subtract(view(x, 7), view(y, 7))
         assert np.array_equal(found.numpy_blocking(), view(host, 7) - view(other, 7))
         assert not ran or repetition == 0
+
+
+#: What an index says of a dimension, by a length that grows.
+ITEMS: list[Callable[[int], Any]] = [
+    lambda t: slice(None),
+    lambda t: slice(None, t),
+    lambda t: slice(5 - t, 5),
+    lambda t: slice(t, None, -1),
+    lambda t: slice(None, 2 * t, 2),
+    lambda t: t,
+]
+
+
+@given(
+    templates=st.lists(st.tuples(*[st.sampled_from(ITEMS)] * 3), min_size=1, max_size=2),
+    calls=st.lists(
+        st.tuples(st.integers(0, 1), st.integers(1, 3), st.sampled_from(["new", "out", "in place"])), min_size=4, max_size=12
+    ),
+    orders=st.permutations(range(3)).map(lambda axes: [axes] * 3) | st.lists(st.permutations(range(3)), min_size=3, max_size=3),
+)
+@settings(deadline=None, max_examples=examples(300))
+def test_views_of_lengths_that_grow_are_numpys(templates: Any, calls: Any, orders: Any) -> None:
+    """Of arrays whose axes lie in any order in memory; a call takes the plan that one of another shape has left."""
+    subtract = aiodev.kernels.subtract
+    hosts, arrays = [], []
+    for number, axes in enumerate(orders):
+        back = np.argsort(axes)
+        memory = np.arange(120, dtype="f4").reshape([(4, 5, 6)[axis] for axis in axes]) * (number + 1)
+        hosts.append(memory.transpose(back))
+        arrays.append(on_device(memory).transpose(*back.tolist()))
+    for template, t, kind in calls:
+        index = tuple(item(t) for item in templates[template % len(templates)])
+        if all(isinstance(item, int) for item in index):
+            continue
+        (x, y, out), (u, v, w) = ([array[index] for array in own] for own in (hosts, arrays))
+        if kind == "new":
+            assert np.array_equal(subtract(u, v).numpy_blocking(), x - y)
+        else:
+            first, second = (x, u) if kind == "out" else (out, w)
+            subtract(second, v, out=w)
+            np.subtract(first, y, out=out)
+    for host, array in zip(hosts, arrays, strict=True):
+        assert np.array_equal(array.numpy_blocking(), host)
 
 
 def test_views_whose_dimensions_become_one_are_told_apart() -> None:

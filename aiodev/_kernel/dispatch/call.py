@@ -227,6 +227,7 @@ class Call:
         return made
 
     def _allocate(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
+        """A fresh array, for what the call's stream is given from now on."""
         return allocate(parse_shape(shape), parse_dtype(dtype), self.stream)
 
     def constant(self, x: Array) -> Array:
