@@ -121,7 +121,8 @@ def astype(
 ) -> aiodev.Array:
     """The elements converted to another dtype; ``copy=False`` gives ``x`` itself where it has that dtype already.
 
-    Floats are cut to integers; of what is not 0, NaN and complex numbers too, ``True`` is made.
+    Floats are cut to integers; of what is not 0, NaN and complex numbers too, ``True`` is made. An integer of the CPU's wraps
+    where ``int32`` has the number (``-1.0`` becomes the ``uint8`` 255); what a number beyond that becomes, or NaN, is not said.
 
     Args:
         device: where to; elements are converted there.

@@ -264,6 +264,23 @@ def test_where_clip_and_astype() -> None:
     check(kernels.astype(on_device(odd), bool), odd.astype(bool))
 
 
+@pytest.mark.parametrize("given", ["f2", "f4", "f8"])
+@pytest.mark.parametrize("wanted", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"])
+def test_floats_beyond_an_integer_are_converted_alike(given: str, wanted: str) -> None:
+    """Wherever they stand: alone, in vector code, or behind it. Those that ``int32`` has wrap, but for negative ``uint64``."""
+    beyond = np.array([300, -1, -300, 40000, -40000, 2.0**31 - 128, -(2.0**31), np.inf, -np.inf, np.nan, 3e9, -3e9, 1e20])
+    with np.errstate(over="ignore"):
+        host = beyond.astype(given)
+    count = 1 + 256 + 3
+    found = kernels.astype(on_device(np.repeat(host, count).reshape(-1, count)), wanted).numpy_blocking()
+    alone = [kernels.astype(on_device(one), wanted).numpy_blocking() for one in host.reshape(-1, 1)]
+    np.testing.assert_array_equal(found, np.broadcast_to(alone, found.shape))
+    wraps = (abs(host.astype("f8")) <= 2.0**31) & ((wanted != "u8") | (host >= 0))
+    np.testing.assert_array_equal(found[wraps, 0], host[wraps].astype("i8").astype(wanted))
+    if wanted == "u4":
+        assert kernels.astype(on_device(np.array([3e9], "f8")), wanted).numpy_blocking() == 3_000_000_000
+
+
 def test_astype_moves_where_it_is_told() -> None:
     """``device`` is the array API's; an array that is there already is copied as without it."""
     array = on_device(np.array([0.5, 2.5]))

@@ -21,7 +21,7 @@ from numba.core.target_extension import target_override
 
 from aiodev._backends.compile import stored
 from aiodev._backends.compile.refusals import check_host_state, returned_value
-from aiodev._backends.cpu.compile import half, lang
+from aiodev._backends.cpu.compile import casts, half, lang
 from aiodev._backends.cpu.compile.entry_source import entry_source
 from aiodev._backends.cpu.compile.function import jit_function
 from aiodev._backends.cpu.compile.intrinsics import array_at, counted, scalar_at
@@ -39,6 +39,7 @@ __all__ = ["compile_object", "compile_result", "numba_type"]
 #: Options of a kernel that numba is told of; anything else a spec carries is a mistake.
 OPTIONS = frozenset({"boundscheck", "fastmath"})
 
+casts.install()
 half.install()
 stored.install()
 lang.install()
