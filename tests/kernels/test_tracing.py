@@ -93,12 +93,13 @@ def is_traceable(program: Program, kinds: Any) -> bool:
     shapes=st.sampled_from([((6,), (6,)), ((6,), (5, 1)), ((2, 3), (2, 3))]),
 )
 @example(steps=[(0, 1, 0), (33, 0, 0)], types=("int8", "bool"), number=2, shapes=((6,), (5, 1)))
+@example(steps=[(0, 0, 0), (11, 2, 0), (36, 1, 4)], types=("bool", "bool"), number=2, shapes=((6,), (6,)))
 @settings(deadline=None, max_examples=examples(150))
 def test_programs_give_the_same_bits(steps: Any, types: Any, number: Any, shapes: Any) -> None:
     """As the operations one after the other, with the same dtype; or both refuse, what is in place with the same error."""
     program = Program(steps)
     if any(which >= len(UNARY) + len(BINARY) for which, _, _ in steps) and isinstance(number, np.generic):
-        number = number.item()  # NumPy's are taken for arrays of no dimensions, which operators in place do not make larger
+        number = float(number)  # NumPy's, and True, are arrays of no dimensions, which operators in place do not make larger
     values = np.array([0, 1, 2, 3, 5, 100])
     hosts = [np.resize(values, shape).astype(dtype) for shape, dtype in zip(shapes, types, strict=True)]
     x, y = map(on_device, hosts)
@@ -106,9 +107,9 @@ def test_programs_give_the_same_bits(steps: Any, types: Any, number: Any, shapes
     kinds = [np.dtype(types[0]), np.dtype(types[1]), aiodev.dtypes.kind_of_operand(number)]
     try:
         expected = program(x, y, number)
-    except (TypeError, OverflowError, AttributeError, ValueError) as error:
-        # What a number's value makes too large is known where it is added, and wraps in a kernel that computes it.
-        if program.is_in_place and not isinstance(error, OverflowError) and is_traceable(program, kinds):
+    except (ArithmeticError, TypeError, AttributeError, ValueError) as error:
+        # What a number's value makes too large, or a division by 0, is known where it is added; a kernel wraps, or has none.
+        if program.is_in_place and not isinstance(error, ArithmeticError) and is_traceable(program, kinds):
             with pytest.raises((type(error), TypeError)):  # dtypes are compared before shapes, where neither fits
                 fused(x, y, number)
         return  # what is not defined of arrays may be of numbers
