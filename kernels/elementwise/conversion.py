@@ -121,8 +121,9 @@ def astype(
 ) -> aiodev.Array:
     """The elements converted to another dtype; ``copy=False`` gives ``x`` itself where it has that dtype already.
 
-    Floats are cut to integers; of what is not 0, NaN and complex numbers too, ``True`` is made. An integer of the CPU's wraps
-    where ``int32`` has the number (``-1.0`` becomes the ``uint8`` 255); what a number beyond that becomes, or NaN, is not said.
+    Floats are cut to integers; of what is not 0, NaN and complex numbers too, ``True`` is made. The standard leaves open what
+    becomes of a float beyond the integer's range. On the CPU one that ``int32`` has wraps in integers of at most 32 bits, as it
+    does in NumPy (``-1.0`` becomes the ``uint8`` 255); what others become, and NaN, depends on the processor alone.
 
     Args:
         device: where to; elements are converted there.

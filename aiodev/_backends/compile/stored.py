@@ -22,6 +22,7 @@ What makes all this serves numba-cuda, too, which has types, models and registri
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Mapping
@@ -276,14 +277,9 @@ def number_type(code: str) -> Any:
     return _STORED[row.name] if row.package else from_dtype(numpy.dtype(row.name))
 
 
-_installed: list[bool] = []
-
-
+@functools.cache
 def install() -> None:
     """Tell numba of them; again does nothing."""
-    if _installed:
-        return
-    _installed.append(True)
     for kind in {type(kind) for kind in _KINDS}:
         datamodel.register_default(kind)(make_model(PrimitiveModel))
     add_rules(default_casting_rules, types, _STORED)

@@ -6,6 +6,7 @@ even, keep infinities, NaN and subnormal numbers, and turn into vector code.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from llvmlite import ir
@@ -107,14 +108,9 @@ def _cast_from_half(context: Any, builder: Any, given: Any, wanted: Any, value: 
     return context.cast(builder, single, types.float32, wanted)
 
 
-_installed: list[bool] = []
-
-
+@functools.cache
 def install() -> None:
     """Tell numba of it; again does nothing."""
-    if _installed:
-        return
-    _installed.append(True)
     datamodel.register_default(types.Float)(_FloatModel)
     registry = Registry("aiodev float16")  # numba's own is shared with CUDA's target, where a float16 is another thing
     for kind in (types.float32, types.float64, types.Integer, types.Boolean):

@@ -8,6 +8,7 @@ Atomics are relaxed (LLVM's ``monotonic``), as they are on a GPU: they order not
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -196,14 +197,9 @@ def _popcount(typing_context, x):
     return types.int64(x), generate
 
 
-_installed: list[bool] = []
-
-
+@functools.cache
 def install() -> None:
     """Tell numba of it; again does nothing."""
-    if _installed:
-        return
-    _installed.append(True)
     for function, code in (
         (lang.atomic_add, _add),
         (lang.atomic_min, _min),

@@ -8,6 +8,7 @@ Atomics are relaxed, as on the CPU. The hardware has none for elements of 1 and 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -153,14 +154,9 @@ def _popcount(typing_context, x):
     return types.int64(x), generate
 
 
-_installed: list[bool] = []
-
-
+@functools.cache
 def install() -> None:
     """Tell numba-cuda of it; again does nothing."""
-    if _installed:
-        return
-    _installed.append(True)
     ufuncs.install()
     thread_block.install()
     sort.install()

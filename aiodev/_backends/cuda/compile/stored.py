@@ -6,6 +6,8 @@ numbers, on every device alike: see :mod:`aiodev._backends.compile.stored`.
 
 from __future__ import annotations
 
+import functools
+
 import numpy
 from numba.cuda import types
 from numba.cuda.core.errors import TypingError
@@ -55,14 +57,9 @@ def number_type(code: str) -> object:
     return _STORED[row.name] if row.package else from_dtype(numpy.dtype(row.name))
 
 
-_installed: list[bool] = []
-
-
+@functools.cache
 def install() -> None:
     """Tell numba-cuda of them; again does nothing. Under the compiler's lock, since it imports the rest of numba-cuda."""
-    if _installed:
-        return
-    _installed.append(True)
     for kind in {type(kind) for kind in _KINDS}:
         register_model(kind)(make_model(PrimitiveModel))
     add_rules(default_casting_rules, types, _STORED)
