@@ -38,6 +38,26 @@ def take_or_fill(i: int, value: Any, places: Any, x: Any, out: Any) -> None:
     out[i] = x[place] if place >= 0 else value
 
 
+def lay_line(x: Any, row: int, width: int, out: Any, target: int) -> None:
+    """Copy a row."""
+    for k in range(np.uint64(width)):
+        out[np.uint64(target) + k] = x[np.uint64(row * width) + k]
+
+
+@aiodev.kernel
+def lay_lines(
+    i: int, rows: int, one: int, two: int, three: int, four: int, a: Any, b: Any, c: Any, d: Any, out: Any
+) -> None:
+    """``rows`` rows of so many elements of each of four arrays, one behind another. Flat arrays, whose slices have no gaps."""
+    target = 0
+    for row in range(i * rows, (i + 1) * rows):
+        lay_line(a, row, one, out, target)
+        lay_line(b, row, two, out, target + one)
+        lay_line(c, row, three, out, target + one + two)
+        lay_line(d, row, four, out, target + one + two + three)
+        target += one + two + three + four
+
+
 @aiodev.kernel(uniform=True)
 def take_from_four(i: int, one: int, two: int, three: int, places: Any, a: Any, b: Any, c: Any, d: Any, out: Any) -> None:
     """An element of four arrays whose places are numbered one after the other; so many are in one, two and three of them."""
@@ -165,20 +185,28 @@ def join(
 
 
 def lay(call: aiodev.Call, arrays: Sequence[aiodev.Array], result: aiodev.Array, axis: int) -> bool:
-    """Fill the result with arrays one after another along an axis, by a launch for each; False if it cannot be done so."""
+    """Fill the result with arrays one after another along an axis; False if it cannot be done so.
+
+    By one launch over one index where they are few elements, else by a launch for each array.
+    """
     if len(arrays) > _MOST_JOINED or not result.size or has_teams(result.device):
         return False
     if any(x.dtype != result.dtype for x in arrays) or not all(array.is_contiguous for array in (*arrays, result)):
         return False
     outer, begin, out = math.prod(result.shape[:axis]), 0, result.reshape(result.size)
+    flat = [x.reshape(x.size) for x in arrays]
+    widths = [x.size // outer for x in arrays]
+    if result.size <= GATHERED:
+        rest = _MOST_JOINED - len(flat)
+        call.launch(lay_lines, 1, outer, *widths, *[0] * rest, *flat, *flat[-1:] * rest, out)
+        return True
     step = result.size // outer
-    for x in arrays:
-        width, flat = x.size // outer, x.reshape(x.size)
+    for x, width in zip(flat, widths, strict=True):
         if width and outer == 1:
-            call.launch(copy_line, width, flat, out[begin : begin + width])
+            call.launch(copy_line, width, x, out[begin : begin + width])
         elif width:
             group = max(1, MOVED_EACH // width)
-            call.launch(copy_lines, -(-outer // group), group, width, begin, step, flat, out)
+            call.launch(copy_lines, -(-outer // group), group, width, begin, step, x, out)
         begin += width
     return True
 

@@ -63,7 +63,7 @@ def concat(
             )
     shape = (*first.shape[:at], sum(x.shape[at] for x in pieces), *first.shape[at + 1 :])
     result = call.out(shape, dtypes.result_type(*(x.dtype for x in pieces)))
-    if join(call, arrays, result, lambda parts: np.concatenate(parts, along)) or lay(call, arrays, result, at):
+    if lay(call, arrays, result, at) or join(call, arrays, result, lambda parts: np.concatenate(parts, along)):
         return result
     return _in_parts(call, pieces, result, at)
 
@@ -93,7 +93,7 @@ def stack(
     shape = list(views[0].shape)
     shape[axis] = len(views)
     result = call.out(tuple(shape), dtypes.result_type(*(x.dtype for x in given)))
-    if join(call, given, result, lambda parts: np.stack(parts, axis)) or lay(call, given, result, at):
+    if lay(call, given, result, at) or join(call, given, result, lambda parts: np.stack(parts, axis)):
         return result
     return _in_parts(call, views, result, at)
 
