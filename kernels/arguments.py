@@ -73,15 +73,22 @@ def broadcast(function: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
     Raises:
         ValueError: there is none.
     """
-    if len(set(shapes)) == 1:
+    if shapes and all(shape == shapes[0] for shape in shapes):
         return shapes[0]
-    try:
-        return np.broadcast_shapes(*shapes)
-    except ValueError:
-        shown = " and ".join(map(str, shapes))
-        raise ValueError(
-            f"{function}: the shapes {shown} do not broadcast; counted from the last, lengths must be equal, or one of them 1"
-        ) from None
+    lengths = []
+    for back in range(1, max(map(len, shapes), default=0) + 1):
+        length = 1
+        for shape in shapes:
+            if back <= len(shape) and shape[-back] != 1:
+                if length not in (1, shape[-back]):
+                    shown = " and ".join(map(str, shapes))
+                    raise ValueError(
+                        f"{function}: the shapes {shown} do not broadcast; counted from the last, lengths must be equal, or "
+                        "one of them 1"
+                    )
+                length = shape[-back]
+        lengths.append(length)
+    return tuple(lengths[::-1])
 
 
 def shared(host: HostArray, device: aiodev.Device) -> aiodev.Array | None:

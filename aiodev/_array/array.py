@@ -151,11 +151,8 @@ class Array(Operators, Methods, Protocols):
         Raises:
             ValueError: it has fewer than two.
         """
-        ndim = len(self._form.shape)
-        if ndim < 2:
-            raise ValueError(f"mT: expected an array of at least 2 dimensions, got the shape {self._form.shape}")
         known = self._form.orders.get("mT")
-        return self._transpose((*range(ndim - 2), ndim - 1, ndim - 2), "mT") if known is None else view_of(self, known)
+        return self._exchanged() if known is None else view_of(self, known)
 
     @property
     def _layout(self) -> Layout:
@@ -367,17 +364,35 @@ class Array(Operators, Methods, Protocols):
         known = self._form.orders.get(axes) if are_integers(axes) else None
         return self._transpose(axes) if known is None else view_of(self, known)
 
-    def _transpose(self, axes: tuple[Any, ...], key: object = None) -> Array:
+    def _transpose(self, axes: tuple[Any, ...]) -> Array:
         """Transpose in a way that was not seen before."""
         self._form = form = self._form.again()
         transposed = layout.permute(Layout(form.shape, form.strides), layout.transposition(len(form.shape), axes))
         other = form.other(transposed.shape, transposed.strides)
-        if key or are_integers(axes):
-            form.keep_order(key or axes, other)
+        if are_integers(axes):
+            form.keep_order(axes, other)
         return view_of(self, other)
+
+    def _exchanged(self) -> Array:
+        """``mT`` of what it was not seen of before."""
+        self._form = form = self._form.again()
+        shape, strides = form.shape, form.strides
+        if len(shape) < 2:
+            raise ValueError(f"mT: expected an array of at least 2 dimensions, got the shape {shape}")
+        other = form.other((*shape[:-2], shape[-1], shape[-2]), (*strides[:-2], strides[-1], strides[-2]))
+        form.keep_order("mT", other)
+        return view_of(self, other)
+
+    def _parsed(self, shape: Any) -> Shape:
+        """The lengths that a shape of a view means."""
+        return layout.parse_shape(shape)
 
     def _broadcast(self, shape: Shape, strides: Shape) -> Array:
         return view_of(self, self._form.other(shape, strides, writable=False))
+
+    def _seen_from(self, distance: int, shape: Shape, strides: Shape | None, dtype: DType) -> Array:
+        """The memory so many bytes behind the first element, seen as an array that may be written to."""
+        return make_array(self._buffer, self._address + distance, shape, dtype, strides, True)
 
     def _plainly(self, what: str) -> Array:
         """The array for what no operation does, such as "a copy to"; a variable refuses what is not recorded."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from aiodev._array.array import Array, are_integers, view_of
-from aiodev._array.layout import parse_shape
 from aiodev._core.arguments import instance
 
 __all__ = ["broadcast_to"]
@@ -32,7 +31,7 @@ def broadcast_to(x: Array, /, shape: Any) -> Array:
         if known is not None:
             return view_of(x, known)
     instance("broadcast_to", "x", x, Array, "an array")
-    wanted = parse_shape(shape)
+    wanted = x._parsed(shape)
     fill = len(wanted) - x.ndim
     lengths = (1,) * fill + x.shape
     if fill < 0 or any(old not in (1, new) for old, new in zip(lengths, wanted, strict=True)):

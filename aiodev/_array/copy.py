@@ -301,7 +301,6 @@ def _launch(stream: Stream, dst: Array, src: Array) -> Completion[None]:
     return strided_kernel.call(stream, dst, src)
 
 
-@functools.lru_cache(4096)
 def boxes(
     shape: tuple[int, ...], to: tuple[int, ...], fro: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[tuple[int, int], ...]]:

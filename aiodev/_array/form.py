@@ -27,14 +27,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from aiodev._array.dtypes import DType, row_of
-from aiodev._array.layout import Shape, packed_strides
+from aiodev._array.layout import Shape, strides_of
 from aiodev._array.tuning import MOST_FORMS, MOST_VIEWS
 from aiodev._core.bounded_table import oldest
 
 if TYPE_CHECKING:
     from aiodev._core.backend.device import Device
 
-__all__ = ["Form", "Key", "form_of"]
+__all__ = ["Form", "Key", "form_of", "has_no_gaps"]
 
 
 class Key(tuple[Any, ...]):
@@ -129,7 +129,7 @@ class Form:
 
     def other(self, shape: Shape, strides: Shape, writable: bool = True) -> Form:
         """The form of a view."""
-        if _is_packed(shape, strides, self.itemsize):
+        if has_no_gaps(shape, strides, self.itemsize):
             return form_of(self.device, self.dtype, shape, None, writable and self.writable)
         return form_of(self.device, self.dtype, shape, strides, writable and self.writable)
 
@@ -190,7 +190,7 @@ def form_of(device: Device, dtype: DType, shape: Shape, strides: Shape | None, w
     made = _new(Form)
     made.device, made.dtype, made.shape = device, dtype, shape
     made.itemsize = itemsize = dtype.itemsize
-    made.strides = packed_strides(shape, itemsize) if strides is None else strides
+    made.strides = strides_of(shape, itemsize) if strides is None else strides
     made.packed, made.writable, made.size = strides is None, writable, math.prod(shape)
     made.tail = None
     made.key = _keys.get((device, dtype, len(shape), strides is None, writable)) or _make_key(made)
@@ -220,7 +220,7 @@ def _forget_oldest() -> None:
         _remembered = 0  # what threads have found out at once was counted twice
 
 
-def _is_packed(shape: Shape, strides: Shape, itemsize: int) -> bool:
+def has_no_gaps(shape: Shape, strides: Shape, itemsize: int) -> bool:
     """As :func:`aiodev._array.layout.is_contiguous`, of what was not seen before."""
     expected = itemsize
     for place in range(len(shape) - 1, -1, -1):

@@ -28,12 +28,12 @@ __all__ = [
     "is_contiguous",
     "leave",
     "overlaps",
-    "packed_strides",
     "parse_shape",
     "permute",
     "reshape_strides",
     "resolve_shape",
     "runs",
+    "strides_of",
     "transposition",
 ]
 
@@ -101,8 +101,7 @@ def parse_shape(shape: Any) -> Shape:
     return lengths
 
 
-@functools.lru_cache(4096)
-def packed_strides(shape: Shape, itemsize: int) -> Shape:
+def strides_of(shape: Shape, itemsize: int) -> Shape:
     """Strides of rows after rows (C order), with no gaps."""
     strides, stride = [], itemsize
     for length in reversed(shape):
@@ -302,9 +301,14 @@ def resolve_shape(shape: tuple[Any, ...], size: int) -> Shape:
         TypeError: a length is no integer.
         ValueError: the shape does not have that many elements.
     """
-    if len(shape) == 1 and shape[0].__class__ is int and shape[0] == size:
-        return shape
     lengths = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
+    if lengths.__class__ is tuple:
+        for length in lengths:
+            if length.__class__ is not int or length < 0:
+                break
+        else:
+            if math.prod(lengths) == size:
+                return lengths
     resolved = list(integers("shape", lengths))
     if resolved.count(-1) == 1:
         known = math.prod(length for length in resolved if length != -1)
@@ -321,7 +325,7 @@ def reshape_strides(layout: Layout, shape: Shape, itemsize: int) -> Shape | None
     Both shapes are cut into groups of dimensions with as many elements; a group of the old one must be evenly spaced.
     """
     if math.prod(shape) == 0:
-        return packed_strides(shape, itemsize)
+        return strides_of(shape, itemsize)
     pairs = zip(layout.shape, layout.strides, strict=True)
     old = [(length, stride) for length, stride in pairs if length != 1]
     strides: list[int] = []
@@ -339,13 +343,12 @@ def reshape_strides(layout: Layout, shape: Shape, itemsize: int) -> Shape | None
         for k in range(first, i):
             if old[k][1] != old[k + 1][0] * old[k + 1][1]:
                 return None
-        strides += packed_strides(shape[begin : j + 1], old[i][1])
+        strides += strides_of(shape[begin : j + 1], old[i][1])
         i, j = i + 1, j + 1
     last = strides[-1] if strides else itemsize
     return tuple(strides + [last] * (len(shape) - len(strides)))
 
 
-@functools.lru_cache(4096)
 def collapse(shape: Shape, *strides: Shape) -> tuple[Shape, tuple[Shape, ...]]:
     """The fewest dimensions that visit the same elements of several layouts of one shape, in the same order."""
     lengths: list[int] = []

@@ -8,7 +8,6 @@ body takes apart.
 
 from __future__ import annotations
 
-import functools
 import linecache
 import math
 import zlib
@@ -31,7 +30,6 @@ Laid = tuple[tuple[int, ...], tuple[int, ...]] | None
 Loop = tuple[tuple[int, ...], tuple[Form, ...], tuple[tuple[int, ...], ...]]
 
 
-@functools.lru_cache(4096)
 def plan_loop(operands: tuple[Laid, ...]) -> Loop:
     """The loop over operands that are laid out so, the result last."""
     shape, _ = operands[-1] or ((), ())

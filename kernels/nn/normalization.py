@@ -146,11 +146,11 @@ def _softmax(call: aiodev.Call, x: aiodev.Array, axis: int, logarithm: bool) -> 
     source, target, moved = _rows(call, x, at, result)
     same = _is_in_place(call, source, target)
     short = length * x.itemsize <= (TURNED if x.nbytes <= NEAR else TURNED_FAR)
-    if short and len(source) >= TURNED_ROWS and not has_teams(x.device):
+    if short and source.shape[0] >= TURNED_ROWS and not has_teams(x.device):
         _softmax_short_rows(call, source, target, logarithm)
     elif length <= bodies.BLOCK:
         group = max(1, NORMALISED_EACH // length)
-        call.launch(bodies.softmax_rows, -(-len(source) // group), group, logarithm, same, source, target)
+        call.launch(bodies.softmax_rows, -(-source.shape[0] // group), group, logarithm, same, source, target)
     else:
         _softmax_blocks(call, source, target, logarithm, same)
     return moved.finish(result)

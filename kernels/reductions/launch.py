@@ -8,7 +8,6 @@ other axes lie between those that are reduced, is first copied into rows. Where 
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import NamedTuple
 
@@ -51,7 +50,6 @@ class _Shares(NamedTuple):
     room: int  #: elements of parts that columns need; those of the slabs are the first
 
 
-@functools.lru_cache(maxsize=4096)
 def _shares(way: _Way, teams: bool, beside: bool = True) -> _Shares:
     """``beside`` says whether few elements, and rows of few columns, are reduced side by side."""
     _, outer, length, inner, _ = way
@@ -70,7 +68,6 @@ def _shares(way: _Way, teams: bool, beside: bool = True) -> _Shares:
     return _Shares(short, blocks, outer, outer, slabs, -(-inner // COLUMNS), columns, room)
 
 
-@functools.lru_cache(maxsize=4096)
 def _way(name: str, shape: tuple[int, ...], axis: Axis, keepdims: bool) -> _Way:
     axes = _axes(name, axis, len(shape))
     result = tuple(1 if d in axes else n for d, n in enumerate(shape) if keepdims or d not in axes)
@@ -119,7 +116,7 @@ def reduce(
 
 def _launch(call: aiodev.Call, plan: Plan, x: aiodev.Array, way: _Way, out: aiodev.Array) -> None:
     """Reduce to ``out``, by one launch or two."""
-    kernels, identity, number = plan.kernels, plan.identity, float(way.length)
+    kernels, identity, number = plan.kernels, plan.identity, way.length
     _, outer, length, inner, _ = way
     shares = _shares(way, has_teams(x.device))
     blocks, slabs, strips = shares.blocks, shares.slabs, shares.strips
