@@ -17,7 +17,8 @@ has made of an earlier call; or the body, where the key is not known.
     class and value. What a body sees of its operands beyond that are a :class:`~aiodev._kernel.dispatch.call.Number` and
     addresses.
     Of an elementwise operation, a second key leaves out the shape where all arrays have the same, of two elements or more: it
-    has the axes that a loop over them has, or none where there are no gaps.
+    has the axes that a loop over them has, or none where there are no gaps. Of any operation calls that differ in lengths and
+    strides alone are a family, which may have plans for all that its body decides alike (:mod:`aiodev._kernel.symbolic`).
 3.  Which operand an argument of a launch is follows from its buffer. Operands that share a buffer get aliases of it first, so
     that ``f(x, x.T)`` is not taken for ``f(x, y)``.
 4.  A call is remembered when it comes for the second time, and only if everything that the stream was given meanwhile
@@ -59,7 +60,8 @@ from aiodev._core.hooks import Hook
 from aiodev._core.streams.current import current_stream
 from aiodev._kernel.dispatch.call import Call, Number
 from aiodev._kernel.dispatch.repeated import FIXED, FLAT, Loop, Step, is_looped, make_repeated
-from aiodev._kernel.tuning import MOST_CALLS, MOST_STEPS
+from aiodev._kernel.symbolic.plan import make_plan
+from aiodev._kernel.tuning import MOST_CALLS, MOST_PLANS, MOST_STEPS, RECURRING
 
 __all__ = ["Operation", "differentiate", "operation"]
 
@@ -132,6 +134,8 @@ class Operation:
         self._met: dict[Hashable, None] = {}  # once
         #: Where it is elementwise: what serves arrays of one shape, of any lengths.
         self._of_any_length: dict[Hashable, Callable[..., Any]] = {}
+        #: By what calls of other lengths have in common.
+        self._families: dict[Hashable, _Family] = {}
         self._elementwise = elementwise
         _, *parameters = inspect.signature(body).parameters.values()
         names = [parameter.name for parameter in parameters]
@@ -231,6 +235,7 @@ class Operation:
         self.derivatives.clear()
         self._met.clear()
         self._of_any_length.clear()
+        self._families.clear()
 
     def resolve(self, operands: Sequence[Any]) -> Sequence[Any]:
         """The dtypes that the rule gives for operands."""
@@ -306,7 +311,7 @@ class Operation:
         count = self._positional
         return self._function(*given[:count], **dict(zip(self._keywords, given[count:], strict=True)))
 
-    def _call_slowly(self, key: Hashable, *given: Any) -> Any:
+    def _call_slowly(self, key: tuple[Any, ...] | None, *given: Any) -> Any:
         """Run the body, or what serves arrays of any length; or leave it to variables, or to what stands for arrays."""
         alike = self._key_of_any_length(key, given) if self._elementwise else None
         launch = None if alike is None else self._of_any_length.get(alike)
@@ -315,13 +320,24 @@ class Operation:
             if result is not None:
                 enter(self.known, key, launch, self._most)
                 return result
+        kind = _kind_of_call(key)
+        family = None if kind is None else self._families.get(kind)
+        if family is not None and family.plans:
+            operands = self._flat(given)
+            for plan in family.plans:
+                result = plan(*operands)
+                if result is not None:
+                    enter(self.known, key, plan, self._most)
+                    if plan is not family.plans[0]:  # it is likely to serve the next one, too
+                        family.plans = [plan, *[other for other in family.plans if other is not plan]]
+                    return result
         for place in self._operands:
             value = given[place]
             if value.__class__ is not Array:
-                if _has_variables(value):
-                    return differentiate.call(self, key, given)
                 if hasattr(value, "__aiodev_operation__"):
                     return value.__aiodev_operation__(self, given)
+                if _has_variables(value):
+                    return differentiate.call(self, key, given)
         apart = self._take_apart(given)
         if apart is not None:
             return self._call_plainly(*apart)
@@ -347,24 +363,65 @@ class Operation:
         if device is None and any(own in self.numbers for own in self.reads):
             raise TypeError(f"{self.name}: expected an array among the arguments, got numbers only")
         record = key is not None and (key in self._met or alike in self._met) and key not in self.known
+        before = None
+        if key is not None and kind is not None and not record:
+            family = family or self._family_of(kind)
+            before = family.meet([one for one in key if one.__class__ is Form])
         written = None if self.writes is None else given[self._operands[-1]]
         in_place = self.in_place is not None and written is given[self._names.index(self.in_place)]
-        call = Call(self, operands, device or current_stream().device, written is not None, in_place, record)
-        begin = 0
-        for place in self._operands:
-            if self._names[place] in self._several:
-                count = len(args[place])
-                args[place] = operands[begin : begin + count]
-                begin += count
-            else:
-                args[place] = operands[begin]
-                begin += 1
-        result = call._run(self._pass, args, key, functools.partial(self._remember, alike))
+        where = device or current_stream().device
+        call = Call(self, operands, where, written is not None, in_place, record or before is not None)
+
+        def filled(operands: Sequence[Any]) -> list[Any]:
+            """The arguments, in the order of the parameters."""
+            begin = 0
+            for place in self._operands:
+                if self._names[place] in self._several:
+                    count = len(args[place])
+                    args[place] = operands[begin : begin + count]
+                    begin += count
+                else:
+                    args[place] = operands[begin]
+                    begin += 1
+            return args
+
+        learn = None if family is None or before is None else functools.partial(self._plan, family, call, filled, before)
+        remember = functools.partial(self._remember, alike, learn)
+        result = call._run(self._pass, filled(operands), key, remember)
         if key is not None and not record:  # what the body has refused is not kept
             enter(self._met, key, None, self._most)
             if alike is not None:
                 enter(self._met, alike, None, self._most)
         return result
+
+    def _flat(self, given: Sequence[Any]) -> list[Any]:
+        """The operands, those of sequences one by one."""
+        operands: list[Any] = []
+        for place in self._operands:
+            if self._names[place] in self._several:
+                operands += given[place]
+            else:
+                operands.append(given[place])
+        return operands
+
+    def _family_of(self, kind: Hashable) -> _Family:
+        """A new family."""
+        made = _Family()
+        enter(self._families, kind, made, self._most)
+        return made
+
+    def _plan(
+        self,
+        family: _Family,
+        call: Call,
+        arguments: Callable[[list[Any]], list[Any]],
+        before: Sequence[Form],
+        *found: Any,
+    ) -> None:
+        """Make a plan for the lengths that a call and the one before it differ in."""
+        plan = make_plan(call, self._pass, arguments, before, *found)
+        if plan is not None:
+            family.plans = [plan, *family.plans]
 
     def _take_apart(self, given: Sequence[Any]) -> list[Any] | None:
         """The arguments, with copies of operands that have elements of what is written; None where there are none."""
@@ -467,6 +524,7 @@ class Operation:
     def _remember(
         self,
         alike: tuple[Any, ...] | None,
+        learn: Callable[..., None] | None,
         key: Hashable,
         steps: Sequence[Step],
         operands: Sequence[Any],
@@ -488,6 +546,40 @@ class Operation:
                 self._met.pop(alike, None)
             enter(self.known, key, launch, self._most)
             self._met.pop(key, None)
+            if learn is not None and loop is FIXED:
+                learn(steps, returned, specializations, apart)
+
+
+class _Family:
+    """Calls that differ in lengths and strides alone.
+
+    Attributes:
+        plans: what serves many of them, the last that did first.
+    """
+
+    __slots__ = ("_calls", "_forms", "_patience", "plans")
+
+    def __init__(self) -> None:
+        self.plans: list[Callable[..., Any]] = []
+        self._forms: list[Form] = []  # of the last call's arrays
+        self._calls, self._patience = 0, RECURRING  # that no plan has served since one was last tried, and until the next
+
+    def meet(self, forms: list[Form]) -> list[Form] | None:
+        """Count a call that no plan serves; if it is time to make one, the forms of the one before."""
+        before, self._forms = self._forms, forms
+        self._calls += 1
+        if self._calls < self._patience or len(self.plans) >= MOST_PLANS or len(before) != len(forms):
+            return None
+        self._calls, self._patience = 0, 2 * self._patience
+        return before
+
+
+def _kind_of_call(key: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
+    """What a call has in common with those of other lengths: the dimensions of its arrays, dtypes, whether there are gaps."""
+    if key is None:
+        return None
+    kind = tuple([one.key if one.__class__ is Form else one for one in key])
+    return kind if any(one.__class__ is Form for one in key) else None
 
 
 def _has_variables(value: Any) -> bool:

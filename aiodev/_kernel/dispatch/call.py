@@ -89,7 +89,8 @@ class Call:
         views of these.
     -   It returns operands, results that it was given by :meth:`out` or :meth:`new`, or a tuple of such.
 
-    A body for which that does not hold is right, too, and runs at every call.
+    A body for which that does not hold is right, too, and runs at every call. One for which it does may also be run with arrays
+    of symbolic lengths, for a plan that serves other lengths; what it cannot do with these leaves no plan.
 
     Attributes:
         device: of the operands.

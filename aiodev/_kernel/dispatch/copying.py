@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from aiodev._array.array import Array, make_array
+from aiodev._array.array import Array
 from aiodev._array.copy import boxes
 from aiodev._array.dtypes import word_dtype
 from aiodev._core.backend.device import Device
@@ -61,12 +61,12 @@ def copies(device: Device, dst: Array, src: Array) -> Iterator[tuple[Kernel, tup
     size, word = dst.itemsize, word_dtype(dst.dtype.itemsize)
     by_rows = not capabilities(device).simt and inner[2] >= _ROW and _has_rows(to, size) and _has_rows(fro, size)
     for there, here in places:
-        sides = (dst._buffer, dst._address + there, to), (src._buffer, src._address + here, fro)
+        sides = (dst, there, to), (src, here, fro)
         if not by_rows:
-            yield copy_strided, inner, tuple([make_array(*side[:2], inner, word, side[2], True) for side in sides])
+            yield copy_strided, inner, tuple([x._seen_from(begin, inner, strides, word) for x, begin, strides in sides])
             continue
         outer, rows, width = inner
-        flat = [make_array(*side[:2], (_extent(inner, side[2], size),), word, None, True) for side in sides]
+        flat = [x._seen_from(begin, (_extent(inner, strides, size),), None, word) for x, begin, strides in sides]
         if outer == rows == 1:
             yield copy_row, (width,), tuple(flat)
         else:

@@ -26,11 +26,12 @@ from __future__ import annotations
 import functools
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 from aiodev._array.array import Array
+from aiodev._array.form import form_of
 from aiodev._array.layout import extent
 from aiodev._array.overlap import overlap, overlap_elsewhere
 from aiodev._core import context
@@ -42,7 +43,10 @@ from aiodev._kernel.kernel import Kernel
 from aiodev._memory import allocators
 from aiodev._memory.buffer import Buffer
 
-__all__ = ["CONSTANT", "FIXED", "FLAT", "SCRATCH", "Loop", "Step", "is_looped", "make_repeated"]
+__all__ = [
+    "ALIGNMENT", "CONSTANT", "FIXED", "FLAT", "SCRATCH", "BlockPart", "Loop", "Repeated", "Step", "generate", "is_looped",
+    "joined", "make_repeated",
+]  # fmt: skip
 
 #: Of an argument that is no operand: it is the same in every call; it is scratch memory.
 CONSTANT, SCRATCH = -2, -1
@@ -50,9 +54,9 @@ _ADDRESS_BYTES = 8
 #: The number of elements, where that is not fixed.
 _LENGTH = "_length"
 #: How scratch is aligned, and up to how many bytes of it lie behind a new result: an allocation takes as long as the rest.
-_ALIGNMENT, _BEHIND = 64, 1 << 12
+ALIGNMENT, _BEHIND = 64, 1 << 12
 #: Of an argument block: bytes, or how a number is packed, and the expression of its value.
-_BlockPart = bytes | tuple[str, str]
+BlockPart = bytes | tuple[str, str]
 #: Of a call that is repeated for any lengths: for each dimension of the launch the axes of the operands that it runs along.
 Loop = tuple[tuple[int, ...], ...]
 #: Those of a call that is not, and of one whose operands are seen as flat, whatever axes they have.
@@ -148,9 +152,34 @@ def make_repeated(
     own = constant(room) if room and not behind else ""
     within = f"x{count}" if behind else ""
     given = f"x{returned}" if isinstance(returned, int) else f"({', '.join(f'x{k}' for k in returned)},)"
-    first = next(f"x{k}" for k, one in enumerate(operands) if isinstance(one, Array)) if any_length else ""
+    lines: tuple[str, ...] = ()
+    if any_length:
+        first = next(f"x{k}" for k, one in enumerate(operands) if isinstance(one, Array))
+        lines = f"_form = {first}._form", f"{_LENGTH} = _form.size"
     memory = bool(scratch), own, within
-    code, names = _generated(count, len(constants), tuple(forms), memory, tuple(launches), given, first, tuple(apart))
+    return generate(specializations, count, constants, forms, memory, launches, given, lines, apart)
+
+
+def generate(
+    specializations: Sequence[Specialization],
+    count: int,
+    constants: Sequence[Any],
+    forms: Sequence[tuple[str, tuple[str, str]]],
+    scratch: tuple[bool, str, str],
+    launches: Sequence[tuple[str, str, str, tuple[tuple[str, str], ...]]],
+    given: str,
+    first: Sequence[str],
+    apart: Sequence[str],
+) -> Repeated:
+    """A function of ``count`` operands that submits the launches.
+
+    ``constants`` are what the sources name ``c0`` and so on. ``forms`` says which results are new: their names, bytes and
+    forms. ``scratch`` is whether there is any, of how many bytes if it has a buffer of its own, and the result behind which it
+    lies if not. Of each launch: entry, size, block, and the buffers that it uses. ``given`` is what is returned. ``first``:
+    lines that define what the rest names, and return None where it is no such call. ``apart``: conditions of that.
+    """
+    parts = tuple(forms), scratch, tuple(launches), given, tuple(first), tuple(apart)
+    code, names = _generated(count, len(constants), *parts)
     loading = tuple([specialization.loading for specialization in specializations])
     return FunctionType(code, names, "launch", (None, 0, specializations[0].device, loading, *constants))
 
@@ -167,12 +196,12 @@ def _block(
 
     All but addresses and numbers follow from the forms, and is packed as the bytes that it is.
     """
-    numbers: list[_BlockPart] = [struct.pack(f"<{len(step.shape)}q", *step.shape)]
-    lengths: _BlockPart = b""
+    numbers: list[BlockPart] = [struct.pack(f"<{len(step.shape)}q", *step.shape)]
+    lengths: BlockPart = b""
     if loop is not FIXED:
         lengths = "q" * max(1, len(loop)), ", ".join(map(_length_of, loop)) or _LENGTH
         numbers = [lengths]
-    arrays: list[_BlockPart] = []
+    arrays: list[BlockPart] = []
     uses = []
     signature = specialization.signature
     for arg, origin, descriptor, kind in zip(
@@ -199,15 +228,20 @@ def _block(
         else:
             value = f"x{origin}.real, x{origin}.imag" if kind == COMPLEX else f"x{origin}"
             numbers.append((FORMATS[descriptor], value))
-    pieces: list[_BlockPart] = []
-    for piece in (*numbers, *arrays):
+    return joined((*numbers, *arrays), constant), tuple(uses)
+
+
+def joined(parts: Iterable[BlockPart], constant: Callable[[Any], str]) -> str:
+    """The expression of the bytes that all parts come to."""
+    pieces: list[BlockPart] = []
+    for piece in parts:
         if isinstance(piece, bytes) and pieces and isinstance(pieces[-1], bytes):
             pieces[-1] += piece
         elif piece:  # of an array without dimensions there is nothing but its address
             pieces.append(piece)
     layout = "".join(f"{len(piece)}s" if isinstance(piece, bytes) else piece[0] for piece in pieces)
     values = ", ".join(constant(piece) if isinstance(piece, bytes) else piece[1] for piece in pieces)
-    return f"{constant(_packer(layout))}({values})", tuple(uses)
+    return f"{constant(_packer(layout))}({values})"
 
 
 @functools.lru_cache(4096)
@@ -224,18 +258,14 @@ def _generated(
     scratch: tuple[bool, str, str],
     launches: tuple[tuple[str, str, str, tuple[tuple[str, str], ...]], ...],
     given: str,
-    first: str,
+    first: tuple[str, ...],
     apart: tuple[str, ...],
 ) -> tuple[CodeType, dict[str, Any]]:
-    """The code of functions whose results, scratch, blocks and notes in buffers are made alike, and what it names.
+    """The code of functions that :func:`generate` makes of the same sources, and what it names.
 
     What differs between them are defaults of parameters that no caller gives: the device, what holds the entries, constants. So
     a call that is remembered is a function and a tuple: with a cell for each constant the collector would have three times as
     many objects to walk.
-
-    ``forms`` says which results are new, and what of. ``scratch`` is whether there is any, of how many bytes if it has a buffer
-    of its own, and the result behind which it lies if not. Of each launch: entry, size, block, and the buffers that it uses.
-    ``first``: the operand whose shape all have, where that is not fixed. ``apart``: conditions under which it is no such call.
     """
     has_scratch, own, within = scratch
     room = f"memory.allocate({own}, _timeline)" if own else f"{within}._buffer"
@@ -249,7 +279,7 @@ def _generated(
         *(line for condition in apart for line in (f"if {condition}:", "    return None")),
         "try:",
         "    _timeline = stream.timeline",
-        *([f"    _form = {first}._form", f"    {_LENGTH} = _form.size"] if first else ()),
+        *(f"    {line}" for line in first),
         *(["    memory = pools[device] if not allocators.pool_count else allocator_of(_timeline)"] if forms or own else ()),
         *(f"    {line}" for name, (nbytes, form) in forms for line in _fresh(name, nbytes, form)),
         *([f"    scratch = {room}"] if has_scratch else ()),
@@ -277,7 +307,8 @@ def _generated(
     names = {
         **SUBMISSION_NAMES, "context": context.current, "current": current_stream, "allocators": allocators,
         "new": object.__new__, "pools": allocators.pools, "allocator_of": allocators.allocator_of, "Array": Array,
-        "Errors": (struct.error, OverflowError, TypeError), "overlap": overlap, "overlap_elsewhere": overlap_elsewhere,
+        "form_of": form_of, "Errors": (struct.error, OverflowError, TypeError), "overlap": overlap,
+        "overlap_elsewhere": overlap_elsewhere,
     }  # fmt: skip
     define(f"<aiodev repeated call, {count} operands>", lines, names)
     return names["launch"].__code__, names
@@ -289,7 +320,7 @@ def _length_of(axes: tuple[int, ...]) -> str:
 
 
 def _aligned(nbytes: int) -> int:
-    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
 def _scratch_of(steps: Sequence[Step]) -> dict[Buffer, int]:

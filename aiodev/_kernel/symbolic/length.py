@@ -1,0 +1,329 @@
+"""Symbolic integers: lengths that are not known, and a trace of what is computed of them and decided by them.
+
+A body that is run with such lengths computes expressions in place of numbers. Where it decides by one, in a comparison or by
+taking it as an index, the decision is the one that the length's example leads to, and becomes a condition: what the body does
+is the same for all lengths that meet the conditions. PyTorch does so for dynamic shapes, and calls the conditions guards
+(https://docs.pytorch.org/docs/stable/torch.compiler_dynamic_shapes.html).
+
+**Invariants.**
+
+1.  An expression is a polynomial, with integer coefficients, in symbols; a quotient that does not come out even is a symbol of
+    its own. So what is equal for all lengths by the rules of rings is known to be equal, and needs no condition.
+2.  What bounds of the symbols decide needs no condition either: lengths are 0 or more, and every condition narrows them.
+3.  Nothing gets at the example without a condition. As a key of a table, which would outlive the trace, a length is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import numpy as np
+
+__all__ = ["Length", "Trace", "example"]
+
+#: A product of symbols, by their names in order; of none for the constant.
+Monomial = tuple[str, ...]
+Terms = dict[Monomial, int]
+#: Least and largest value.
+Bounds = tuple[float, float]
+
+
+class Trace:
+    """What is computed of lengths, and decided by them, in this order.
+
+    Attributes:
+        lines: definitions of symbols, (name, expression), and conditions, ("", comparison): Python source over the names.
+    """
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str]] = []
+        self._bounds: dict[str, Bounds] = {}
+        self._quotients: dict[Any, Length] = {}
+        self._decided: dict[Any, bool] = {}
+
+    def symbol(self, name: str, value: int, least: float = 0) -> Length:
+        """A length of that name, of which ``value`` is an example."""
+        self._bounds[name] = least, math.inf
+        return Length(self, {(name,): 1}, value)
+
+    def is_general(self) -> bool:
+        """Whether every symbol may still have several values."""
+        return all(least < most for least, most in self._bounds.values())
+
+    def decide(self, terms: Terms, value: int, relation: str) -> bool:
+        """Whether ``terms``, whose value is now ``value``, is ``"<"`` or ``"=="`` to 0; a condition, if that is not known."""
+        least, most = self._bounds_of(terms)
+        if relation == "<":
+            if most < 0 or least >= 0:
+                return most < 0
+        elif least > 0 or most < 0 or least == most:
+            return least == most == 0
+        what = frozenset(terms.items()), relation
+        known = self._decided.get(what)
+        if known is not None:
+            return known
+        holds = value < 0 if relation == "<" else value == 0
+        self._decided[what] = holds
+        left, right = _sides(terms)
+        said = relation if holds else {"<": ">=", "==": "!="}[relation]
+        self.lines.append(("", f"{left} {said} {right}"))
+        self._narrow(terms, said)
+        return holds
+
+    def divide(self, a: Length, b: Length) -> int | Length:
+        """The quotient, rounded down."""
+        even = _divided(a.terms, b.terms)
+        if b == 0:
+            raise ZeroDivisionError("division by a length of 0")
+        if even is not None:
+            return self.made(even, a.value // b.value)
+        least, most = _quotient_bounds(self._bounds_of(a.terms), self._bounds_of(b.terms))
+        if least == most:
+            return a.value // b.value
+        what = frozenset(a.terms.items()), frozenset(b.terms.items())
+        known = self._quotients.get(what)
+        if known is None:
+            name = f"q{len(self._quotients)}"
+            self.lines.append((name, f"({_text(a.terms)}) // ({_text(b.terms)})"))
+            self._bounds[name] = least, most
+            known = self._quotients[what] = Length(self, {(name,): 1}, a.value // b.value)
+        return known
+
+    def made(self, terms: Terms, value: int) -> int | Length:
+        """An expression; if it is constant, the number."""
+        terms = {monomial: factor for monomial, factor in terms.items() if factor}
+        if not terms or terms.keys() == {()}:
+            return terms.get((), 0)
+        return Length(self, terms, value)
+
+    def _bounds_of(self, terms: Terms) -> Bounds:
+        least: float = 0
+        most: float = 0
+        for monomial, factor in terms.items():
+            low: float = factor
+            high: float = factor
+            for name in monomial:
+                corners = [_times(one, other) for one in (low, high) for other in self._bounds[name]]
+                low, high = min(corners), max(corners)
+            least, most = least + low, most + high
+        return least, most
+
+    def _narrow(self, terms: Terms, relation: str) -> None:
+        """Narrow the bounds of the only symbol of an expression that is linear in it, which now stands so to 0."""
+        symbols = [monomial for monomial in terms if monomial]
+        if len(symbols) != 1 or len(symbols[0]) != 1:
+            return
+        (name,), factor, rest = symbols[0], terms[symbols[0]], terms.get((), 0)
+        least, most = self._bounds[name]
+        if relation == "==":
+            least = most = -rest // factor
+        elif relation == "!=":
+            if rest % factor == 0:
+                least += least == -rest // factor
+                most -= most == -rest // factor
+        elif (relation == "<") == (factor > 0):  # it is at most so large
+            most = min(most, (-rest - 1) // factor if relation == "<" else rest // -factor)
+        else:
+            least = max(least, -((rest + 1) // factor) if relation == "<" else -(rest // factor))
+        self._bounds[name] = least, most
+
+
+class Length:
+    """An integer expression over symbols.
+
+    Attributes:
+        terms: its polynomial.
+        value: what it is of the example.
+    """
+
+    __slots__ = ("_trace", "terms", "value")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, trace: Trace, terms: Terms, value: int) -> None:
+        self._trace, self.terms, self.value = trace, terms, value
+
+    def text(self) -> str:
+        """Its Python source."""
+        return _text(self.terms)
+
+    # Arithmetic
+
+    def _lifted(self, other: Any) -> Length | None:
+        if isinstance(other, Length):
+            return other
+        if not isinstance(other, int | np.integer):
+            return None
+        return Length(self._trace, {(): int(other)} if other else {}, int(other))
+
+    def _plus(self, other: Any, factor: int) -> Any:
+        own = self._lifted(other)
+        if own is None:
+            return NotImplemented
+        terms = dict(self.terms)
+        for monomial, one in own.terms.items():
+            terms[monomial] = terms.get(monomial, 0) + factor * one
+        return self._trace.made(terms, self.value + factor * own.value)
+
+    def __add__(self, other: Any) -> Any:
+        return self._plus(other, 1)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return self._plus(other, -1)
+
+    def __rsub__(self, other: Any) -> Any:
+        return -self + other
+
+    def __neg__(self) -> Any:
+        return self * -1
+
+    def __mul__(self, other: Any) -> Any:
+        own = self._lifted(other)
+        if own is None:
+            return NotImplemented
+        terms: Terms = {}
+        for one, factor in self.terms.items():
+            for another, times in own.terms.items():
+                monomial = tuple(sorted(one + another))
+                terms[monomial] = terms.get(monomial, 0) + factor * times
+        return self._trace.made(terms, self.value * own.value)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Any) -> Any:
+        own = self._lifted(other)
+        return NotImplemented if own is None else self._trace.divide(self, own)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        own = self._lifted(other)
+        return NotImplemented if own is None else self._trace.divide(own, self)
+
+    def __mod__(self, other: Any) -> Any:
+        return NotImplemented if self._lifted(other) is None else self - self // other * other
+
+    def __rmod__(self, other: Any) -> Any:
+        own = self._lifted(other)
+        return NotImplemented if own is None else own - own // self * self
+
+    def __rshift__(self, other: Any) -> Any:
+        return self // (1 << other) if isinstance(other, int) else NotImplemented
+
+    def __lshift__(self, other: Any) -> Any:
+        return self * (1 << other) if isinstance(other, int) else NotImplemented
+
+    # Decisions
+
+    def _decide(self, other: Any, relation: str) -> Any:
+        """Whether it stands in this relation to another."""
+        own = self._lifted(other)
+        if own is None:
+            return NotImplemented
+        difference = self - own
+        if isinstance(difference, int):
+            return difference < 0 if relation == "<" else difference == 0
+        return self._trace.decide(difference.terms, difference.value, relation)
+
+    def __eq__(self, other: Any) -> Any:
+        return self._decide(other, "==")
+
+    def __ne__(self, other: Any) -> Any:
+        is_equal = self._decide(other, "==")
+        return is_equal if is_equal is NotImplemented else not is_equal
+
+    def __lt__(self, other: Any) -> Any:
+        return self._decide(other, "<")
+
+    def __ge__(self, other: Any) -> Any:
+        is_less = self._decide(other, "<")
+        return is_less if is_less is NotImplemented else not is_less
+
+    def __gt__(self, other: Any) -> Any:
+        own = self._lifted(other)
+        return NotImplemented if own is None else own._decide(self, "<")
+
+    def __le__(self, other: Any) -> Any:
+        own = self._lifted(other)
+        return NotImplemented if own is None else not own._decide(self, "<")
+
+    def __bool__(self) -> bool:
+        return bool(self != 0)
+
+    def __index__(self) -> int:
+        """The example, which it is to equal from now on."""
+        if self != self.value:
+            raise AssertionError(f"{self.text()} differs from its example")
+        return self.value
+
+    __int__ = __index__
+
+    def __float__(self) -> float:
+        return float(self.__index__())
+
+    def __repr__(self) -> str:
+        return str(self.__index__())
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a symbolic length belongs to its trace, and is not pickled or copied")
+
+
+def example(value: Any) -> Any:
+    """The example of a length; anything else as it is."""
+    return value.value if isinstance(value, Length) else value
+
+
+def _times(one: float, other: float) -> float:
+    return 0 if one == 0 or other == 0 else one * other
+
+
+def _quotient_bounds(a: Bounds, b: Bounds) -> Bounds:
+    """Of a quotient, rounded down, by what is 1 or more; of any other it may be anything."""
+    if b[0] < 1:
+        return -math.inf, math.inf
+    return _quotient(a[0], b[a[0] >= 0]), _quotient(a[1], b[a[1] < 0])
+
+
+def _quotient(a: float, b: float) -> float:
+    if math.isinf(a):
+        return a
+    return -(a < 0) if math.isinf(b) else a // b
+
+
+def _divided(a: Mapping[Monomial, int], b: Mapping[Monomial, int]) -> Terms | None:
+    """A quotient by a single term, which comes out even for every length; else None."""
+    if len(b) != 1:
+        return None
+    ((divisor, by),) = b.items()
+    terms: Terms = {}
+    for monomial, factor in a.items():
+        rest = list(monomial)
+        for name in divisor:
+            if name not in rest:
+                return None
+            rest.remove(name)
+        if factor % by:
+            return None
+        terms[tuple(rest)] = factor // by
+    return terms
+
+
+def _text(terms: Mapping[Monomial, int]) -> str:
+    """Python source; a constant is last."""
+    if not terms:
+        return "0"
+    text = ""
+    for monomial, factor in sorted(terms.items(), key=lambda item: (-len(item[0]), item[0])):
+        size = abs(factor)
+        product = " * ".join([*monomial, *([str(size)] if size != 1 or not monomial else [])])
+        sign = ("" if not text else " + ") if factor > 0 else ("-" if not text else " - ")
+        text += sign + product
+    return text
+
+
+def _sides(terms: Mapping[Monomial, int]) -> tuple[str, str]:
+    """Of an expression that is compared with 0: what is added, and what is subtracted."""
+    left = {monomial: factor for monomial, factor in terms.items() if factor > 0}
+    right = {monomial: -factor for monomial, factor in terms.items() if factor < 0}
+    return _text(left), _text(right)

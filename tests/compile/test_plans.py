@@ -1,0 +1,300 @@
+"""Plans for all lengths: a sequence that grows needs an operation's body for its first few lengths only, and is right."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from counted_operations import Counted, add_scaled, compile_kernels, on_device
+from hypothesis import given, settings, strategies as st
+from selection import examples
+
+import aiodev
+from aiodev import kernels
+from aiodev._kernel.tuning import MOST_PLANS, RECURRING
+
+BLOCK = 16
+
+
+@aiodev.kernel(ndim=2)
+def sum_blocks(row: int, block: int, x: Any, sums: Any) -> None:
+    total = 0.0
+    for k in range(block * BLOCK, min((block + 1) * BLOCK, x.shape[1])):
+        total += x[row, k]
+    sums[row, block] = total
+
+
+@aiodev.kernel
+def sum_sums(row: int, sums: Any, length: int, out: Any) -> None:
+    total = 0.0
+    for block in range(sums.shape[1]):
+        total += sums[row, block]
+    out[row] = total + length
+
+
+@aiodev.kernel
+def sum_row(row: int, length: int, x: Any, out: Any) -> None:
+    total = 0.0
+    for k in range(x.shape[1]):
+        total += x[row, k]
+    out[row] = total + length
+
+
+@aiodev.kernel
+def fill_places(i: int, factor: float, out: Any) -> None:
+    out[i] = i * factor
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled() -> None:
+    """The kernels have code, without which no call is remembered."""
+
+    async def compile() -> None:
+        await compile_kernels()
+        x, out = aiodev.zeros((2, 2), "f4", "cpu"), aiodev.zeros(2, "f4", "cpu")
+        for rows in (x, x.T):
+            await sum_row.compile(1, rows, out)
+            await sum_blocks.compile(rows, x)
+        await sum_sums.compile(x, 1, out)
+        await fill_places.compile(1.0, out)
+
+    asyncio.run(compile())
+
+
+def summing(body: Callable[..., Any] | None = None) -> Counted:
+    """Sums of rows, by blocks where rows are long, plus the rows' length."""
+
+    def sum_rows(call: aiodev.Call, x: aiodev.Array, /, *, out: aiodev.Array | None = None) -> aiodev.Array:
+        rows, length = x.shape
+        result = call.out((rows,), x.dtype)
+        if length <= 2 * BLOCK:
+            call.launch(sum_row, rows, length, x, result)
+            return result
+        blocks = -(-length // BLOCK)
+        sums = call.scratch((rows, blocks), x.dtype)
+        call.launch(sum_blocks, (rows, blocks), x, sums)
+        call.launch(sum_sums, rows, sums, length, result)
+        return result
+
+    return Counted(body or sum_rows, reads=["x"], writes="out")
+
+
+def numbers(*shape: int) -> np.ndarray[Any, Any]:
+    return np.arange(math.prod(shape), dtype="f4").reshape(shape) % 7
+
+
+def test_a_length_that_was_never_met_needs_no_body() -> None:
+    """Once there is a plan for rows of its kind: short ones, and long ones, which are summed with scratch memory."""
+    total, host = summing(), numbers(4, 200)
+    x = on_device(host)
+    for length in range(1, 200):
+        assert np.array_equal(total(x[:, :length]).numpy_blocking(), host[:, :length].sum(1) + length), length
+    assert total.ran < 5 * RECURRING
+    ran = total.ran
+    for length in range(199, 0, -1):
+        assert np.array_equal(total(x[:, :length]).numpy_blocking(), host[:, :length].sum(1) + length), length
+    assert total.ran < ran + 3 * RECURRING  # those from before there was a plan
+    operation = total.function.operation
+    assert 0 < sum(len(family.plans) for family in operation._families.values()) <= MOST_PLANS
+    operation.forget()
+    assert not operation._families
+
+
+def test_every_length_that_differs_is_one_of_the_plan() -> None:
+    """Two dimensions that grow, results among them, and an array to write to."""
+    total, host = summing(), numbers(90, 90)
+    x, out = on_device(host), aiodev.zeros(90, "f4", "cpu")
+    for length in range(1, 90):
+        view = host[:length, length // 2 : length]
+        expected = view.sum(1) + view.shape[1]
+        assert np.array_equal(total(x[:length, length // 2 : length]).numpy_blocking(), expected)
+        assert total(x[:length, length // 2 : length], out=out[:length]) is not None
+        assert np.array_equal(out.numpy_blocking()[:length], expected)
+    assert total.ran < total.called / 2
+
+
+def test_a_number_may_be_another() -> None:
+    """One that the launch is given, as it is and in another type."""
+
+    def scale(call: aiodev.Call, factor: Any, x: aiodev.Array, /) -> aiodev.Array:
+        result = call.new((2, *x.shape), x.dtype)
+        call.launch(fill_places, x.size, factor, result[0])
+        call.launch(fill_places, x.size, 0.0, result[1])
+        call.launch(add_scaled, x.size, factor.astype(x.dtype), x, result[1])
+        return result
+
+    scaled = Counted(scale, numbers=["factor"], reads=["x"])
+    for length in range(1, 60):
+        host = numbers(length)
+        found = scaled(0.5 * length, on_device(host)).numpy_blocking()
+        assert np.array_equal(found, [np.arange(length) * 0.5 * length, host * 0.5 * length])
+    assert scaled.ran <= RECURRING + 2
+
+
+def refuse_keys(call: aiodev.Call, x: aiodev.Array) -> None:
+    hash(x.shape)
+
+
+def take_as_index(call: aiodev.Call, x: aiodev.Array) -> None:
+    np.zeros(x.shape)
+
+
+def submit_otherwise(call: aiodev.Call, x: aiodev.Array) -> None:
+    aiodev.zeros(x.shape, x.dtype, x.device)
+
+
+def say_once(call: aiodev.Call, x: aiodev.Array) -> None:
+    call.once()
+
+
+@pytest.mark.parametrize("step", [refuse_keys, take_as_index, submit_otherwise, say_once])
+def test_what_has_no_symbolic_counterpart_is_found_out_each_time(step: Callable[..., None]) -> None:
+    """And is right; nothing is submitted for it that was not asked for."""
+
+    def sum_rows(call: aiodev.Call, x: aiodev.Array, /, *, out: aiodev.Array | None = None) -> aiodev.Array:
+        step(call, x)
+        result = call.out(x.shape[:1], x.dtype)
+        call.launch(sum_row, x.shape[0], x.shape[1], x, result)
+        return result
+
+    total, host = summing(sum_rows), numbers(3, 60)
+    x = on_device(host)
+    for length in range(1, 60):
+        stream = aiodev.current_stream("cpu")
+        before = stream.timeline.submitted
+        result = total(x[:, :length])
+        assert stream.timeline.submitted - before == 1 + (step is submit_otherwise)
+        assert np.array_equal(result.numpy_blocking(), host[:, :length].sum(1) + length)
+    operation = total.function.operation
+    assert not any(family.plans for family in operation._families.values())
+
+
+def test_what_is_refused_is_refused_with_a_plan_too() -> None:
+    """By the body, and for what the launch would touch beyond an array."""
+
+    def add(call: aiodev.Call, x: aiodev.Array, y: aiodev.Array, /) -> aiodev.Array:
+        if x.shape[0] > 100:
+            raise ValueError(f"{x.shape[0]} are too many")
+        call.launch(add_scaled, y.size, 1.0, x, y)
+        return y
+
+    added = Counted(add, reads=["x", "y"])
+    x, y = (on_device(numbers(200)) for _ in range(2))
+    for length in range(1, 50):
+        added(x[:length], y[:length])
+    assert added.ran <= RECURRING + 2
+    for short, long in ((49, 50), (51, 60), (1, 2)):
+        with pytest.raises(aiodev.LaunchError, match="x"):
+            added(x[:short], y[:long])
+    with pytest.raises(ValueError, match="101 are too many"):
+        added(x[:101], y[:101])
+    ran = added.ran
+    added(x[:99], y[:98])
+    assert added.ran == ran  # that is within both
+    expected = numbers(200)
+    for length in (*range(1, 50), 98):
+        expected[:length] += numbers(200)[:length]
+    assert np.array_equal(y.numpy_blocking(), expected)
+
+
+def test_operands_in_one_memory_are_told_apart() -> None:
+    """What was found out of views of one array serves views of several, and the other way round."""
+
+    def subtract(call: aiodev.Call, x: aiodev.Array, y: aiodev.Array, /) -> aiodev.Array:
+        result = call.new(x.shape, x.dtype)
+        call.launch(fill_places, x.size, 0.0, result)
+        call.launch(add_scaled, x.size, 1.0, x, result)
+        call.launch(add_scaled, x.size, -1.0, y, result)
+        return result
+
+    subtracted, host = Counted(subtract, reads=["x", "y"]), numbers(300)
+    x, other = on_device(host), on_device(host[::-1].copy())
+    for length in range(1, 100):
+        pairs = (x[:length], x[length : 2 * length]), (x[:length], other[length : 2 * length])
+        hosts = (host[:length], host[length : 2 * length]), (host[:length], host[::-1][length : 2 * length])
+        for (a, b), (c, d) in zip(pairs, hosts, strict=True):
+            assert np.array_equal(subtracted(a, b).numpy_blocking(), c - d)
+    assert subtracted.ran < 3 * RECURRING
+
+
+#: Functions of a matrix, part of which is taken; and of as much of another one.
+FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "softmax": lambda x, y: kernels.softmax(x),
+    "softmax of columns": lambda x, y: kernels.softmax(x, axis=0),
+    "rms_norm": lambda x, y: kernels.rms_norm(x),
+    "layer_norm": lambda x, y: kernels.layer_norm(x),
+    "sum of rows": lambda x, y: kernels.sum(x, axis=-1),
+    "sum of columns": lambda x, y: kernels.sum(x, axis=0),
+    "max": lambda x, y: kernels.max(x),
+    "mean": lambda x, y: kernels.mean(x, axis=1, keepdims=True),
+    "argmax": lambda x, y: kernels.argmax(x, axis=1),
+    "var": lambda x, y: kernels.var(x, axis=0),
+    "product": lambda x, y: kernels.matmul(x, y.mT),
+    "product of columns": lambda x, y: kernels.matmul(x.mT, y),
+    "product with a row": lambda x, y: kernels.matmul(x, y[0]),
+    "vecdot": lambda x, y: kernels.vecdot(x, y),
+    "attention": lambda x, y: kernels.scaled_dot_product_attention(x, y, y),
+    "concat": lambda x, y: kernels.concat([x, y]),
+    "concat of columns": lambda x, y: kernels.concat([x, y, x], axis=1),
+    "stack": lambda x, y: kernels.stack([x, y], axis=1),
+    "repeated rows": lambda x, y: x + y[:1],
+    "repeated columns": lambda x, y: x * y[:, :1] + 1,
+    "running": lambda x, y: kernels.cumulative_sum(x, axis=1),
+    "running down": lambda x, y: kernels.cumulative_sum(x, axis=0),
+    "take": lambda x, y: kernels.take(x, kernels.astype(y[:, 0], "int64"), axis=0),
+    "sort": lambda x, y: kernels.sort(x),
+    "argsort": lambda x, y: kernels.argsort(x, stable=True),
+    "roll": lambda x, y: kernels.roll(x, 1, axis=1),
+    "flattened": lambda x, y: kernels.sum(x.reshape(-1)),
+}
+
+bounds = st.tuples(st.integers(0, 40), st.integers(0, 40))
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(
+    name=st.sampled_from(list(FUNCTIONS)),
+    sizes=st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=2, max_size=4),
+    steps=st.tuples(st.integers(0, 2), st.integers(0, 2)),
+    packed=st.booleans(),
+)
+def test_functions_of_growing_arrays_are_what_their_bodies_compute(
+    name: str, sizes: list[tuple[int, int]], steps: tuple[int, int], packed: bool
+) -> None:
+    """To the bit: rows and columns that grow from several sizes on, of views or of arrays without gaps."""
+    function, host = FUNCTIONS[name], numbers(80, 80)
+    wide, other = on_device(host), on_device(numbers(80, 81)[:, 1:])
+
+    def operands(rows: int, columns: int) -> tuple[Any, Any]:
+        x, y = wide[:rows, :columns], other[:rows, :columns]
+        return (x + 0, y + 0) if packed else (x, y)
+
+    shapes = [(rows + k * steps[0], columns + k * steps[1]) for rows, columns in sizes for k in range(RECURRING + 4)]
+    found = [function(*operands(*shape)) for shape in shapes]
+    for own in list(aiodev._kernel.operation._operations):  # type: ignore[attr-defined]
+        own.forget()
+    for shape, result in zip(shapes, found, strict=True):
+        expected = function(*operands(*shape))
+        assert expected.shape == result.shape and expected.dtype == result.dtype
+        assert np.array_equal(expected.numpy_blocking(), result.numpy_blocking(), equal_nan=True), (shape, steps)
+
+
+#: Those whose launches follow from the lengths by arithmetic alone.
+PLANNED = sorted(set(FUNCTIONS) - {"var", "attention", "concat of columns", "roll", "sort", "argsort"})
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_functions_of_the_library_have_plans(name: str) -> None:
+    function, operations = FUNCTIONS[name], list(aiodev._kernel.operation._operations)  # type: ignore[attr-defined]
+    wide = on_device(numbers(60, 60))
+    for length in (20, 21, 60):
+        function(wide[:length], wide[:length]).numpy_blocking()  # so the kernels are there
+    for own in operations:
+        own.forget()
+    for length in range(24, 60):
+        function(wide[:length], wide[:length])
+    assert any(family.plans for own in operations for family in own._families.values())
