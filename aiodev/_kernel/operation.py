@@ -40,6 +40,7 @@ from __future__ import annotations
 import functools
 import inspect
 import linecache
+import operator
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from types import CodeType, FunctionType
@@ -61,7 +62,7 @@ from aiodev._core.streams.current import current_stream
 from aiodev._kernel.dispatch.call import Call, Number
 from aiodev._kernel.dispatch.repeated import FIXED, FLAT, Loop, Step, is_looped, make_repeated
 from aiodev._kernel.symbolic.plan import make_plan
-from aiodev._kernel.tuning import MOST_CALLS, MOST_PLANS, MOST_STEPS, RECURRING
+from aiodev._kernel.tuning import MOST_CALLS, MOST_PLANS, MOST_STEPS, RECURRING, TURNS
 
 __all__ = ["Operation", "differentiate", "operation"]
 
@@ -320,17 +321,17 @@ class Operation:
             if result is not None:
                 enter(self.known, key, launch, self._most)
                 return result
-        kind = _kind_of_call(key)
-        family = None if kind is None else self._families.get(kind)
-        if family is not None and family.plans:
-            operands = self._flat(given)
-            for plan in family.plans:
-                result = plan(*operands)
-                if result is not None:
-                    enter(self.known, key, plan, self._most)
-                    if plan is not family.plans[0]:  # it is likely to serve the next one, too
-                        family.plans = [plan, *[other for other in family.plans if other is not plan]]
-                    return result
+        kind = family = None
+        if key is not None:
+            kind = tuple([one.key if one.__class__ is Form else one for one in key])
+            family = self._families.get(kind)
+            if family is not None and family.plans:
+                operands = self._flat(given) if self._several else [given[place] for place in self._operands]
+                for plan in family.plans:
+                    result = plan(*operands)
+                    if result is not None:
+                        enter(self.known, key, plan, self._most)
+                        return result
         for place in self._operands:
             value = given[place]
             if value.__class__ is not Array:
@@ -364,7 +365,7 @@ class Operation:
             raise TypeError(f"{self.name}: expected an array among the arguments, got numbers only")
         record = key is not None and (key in self._met or alike in self._met) and key not in self.known
         before = None
-        if key is not None and kind is not None and not record:
+        if key is not None and not record:
             family = family or self._family_of(kind)
             before = family.meet([one for one in key if one.__class__ is Form])
         written = None if self.writes is None else given[self._operands[-1]]
@@ -554,32 +555,35 @@ class _Family:
     """Calls that differ in lengths and strides alone.
 
     Attributes:
-        plans: what serves many of them, the last that did first.
+        plans: what serves many of them, the latest first.
     """
 
-    __slots__ = ("_calls", "_forms", "_patience", "plans")
+    __slots__ = ("_calls", "_last", "_patience", "plans")
 
     def __init__(self) -> None:
         self.plans: list[Callable[..., Any]] = []
-        self._forms: list[Form] = []  # of the last call's arrays
+        self._last: list[list[Form]] = []  # of the arrays of the last few calls, which may be several that take turns
         self._calls, self._patience = 0, RECURRING  # that no plan has served since one was last tried, and until the next
 
     def meet(self, forms: list[Form]) -> list[Form] | None:
-        """Count a call that no plan serves; if it is time to make one, the forms of the one before."""
-        before, self._forms = self._forms, forms
+        """Count a call that no plan serves; if it is time to make one, the forms of an earlier one that differs the least."""
+        alike = [other for other in self._last if len(other) == len(forms)]
+        self._last = [forms, *self._last[: TURNS - 1]]
         self._calls += 1
-        if self._calls < self._patience or len(self.plans) >= MOST_PLANS or len(before) != len(forms):
+        if self._calls < self._patience or len(self.plans) >= MOST_PLANS or not forms or not alike:
             return None
         self._calls, self._patience = 0, 2 * self._patience
-        return before
+        return min(alike, key=functools.partial(_differences, forms))
 
 
-def _kind_of_call(key: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
-    """What a call has in common with those of other lengths: the dimensions of its arrays, dtypes, whether there are gaps."""
-    if key is None:
-        return None
-    kind = tuple([one.key if one.__class__ is Form else one for one in key])
-    return kind if any(one.__class__ is Form for one in key) else None
+def _differences(forms: Sequence[Form], others: Sequence[Form]) -> int:
+    """How many lengths and strides of some arrays differ from those of others."""
+    count = 0
+    for form, other in zip(forms, others, strict=True):
+        count += sum(map(operator.ne, form.shape, other.shape))
+        if not form.packed:
+            count += sum(map(operator.ne, form.strides, other.strides))
+    return count
 
 
 def _has_variables(value: Any) -> bool:

@@ -15,7 +15,10 @@ MOST_CALLS: Final = 1 << 13
 #: Calls that differ in lengths alone and find out each what to submit, before one plan is made for all, in a millisecond
 #: or two; then twice as many before the next. Larger: a sequence that grows is slow for longer; smaller: plans for shapes
 #: that are few.
-RECURRING: Final = 8
+RECURRING: Final = 4
+#: Calls among which one is looked for that differs little from the next. Larger: calls hold more, and take longer to compare;
+#: smaller: a plan is made of more lengths than grow, where several sequences take turns, and decides by them.
+TURNS: Final = 8
 #: Plans of calls that differ in lengths alone. Larger: more of them are tried in vain; smaller: where launches are chosen by
 #: the length, some lengths have none.
 MOST_PLANS: Final = 4

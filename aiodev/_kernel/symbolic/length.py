@@ -39,18 +39,20 @@ class Trace:
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, str]] = []
+        self._lengths: list[str] = []
         self._bounds: dict[str, Bounds] = {}
         self._quotients: dict[Any, Length] = {}
         self._decided: dict[Any, bool] = {}
 
     def symbol(self, name: str, value: int, least: float = 0) -> Length:
         """A length of that name, of which ``value`` is an example."""
+        self._lengths.append(name)
         self._bounds[name] = least, math.inf
         return Length(self, {(name,): 1}, value)
 
     def is_general(self) -> bool:
-        """Whether every symbol may still have several values."""
-        return all(least < most for least, most in self._bounds.values())
+        """Whether there is a symbol that need not be the example."""
+        return any(self._bounds[name][0] < self._bounds[name][1] for name in self._lengths)
 
     def decide(self, terms: Terms, value: int, relation: str) -> bool:
         """Whether ``terms``, whose value is now ``value``, is ``"<"`` or ``"=="`` to 0; a condition, if that is not known."""
