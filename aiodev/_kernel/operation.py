@@ -62,7 +62,7 @@ from aiodev._core.streams.current import current_stream
 from aiodev._kernel.dispatch.call import Call, Number
 from aiodev._kernel.dispatch.repeated import FIXED, FLAT, Loop, Step, is_looped, make_repeated
 from aiodev._kernel.symbolic.plan import make_plan
-from aiodev._kernel.tuning import MOST_CALLS, MOST_PLANS, MOST_STEPS, RECURRING, TURNS
+from aiodev._kernel.tuning import MOST_CALLS, MOST_PATIENCE, MOST_PLANS, MOST_STEPS, NARROW_PLANS, RECURRING, TURNS
 
 __all__ = ["Operation", "differentiate", "operation"]
 
@@ -364,14 +364,14 @@ class Operation:
         if device is None and any(own in self.numbers for own in self.reads):
             raise TypeError(f"{self.name}: expected an array among the arguments, got numbers only")
         record = key is not None and (key in self._met or alike in self._met) and key not in self.known
-        before = None
+        others = None
         if key is not None and not record:
             family = family or self._family_of(kind)
-            before = family.meet([one for one in key if one.__class__ is Form])
+            others = family.meet([one for one in key if one.__class__ is Form])
         written = None if self.writes is None else given[self._operands[-1]]
         in_place = self.in_place is not None and written is given[self._names.index(self.in_place)]
         where = device or current_stream().device
-        call = Call(self, operands, where, written is not None, in_place, record or before is not None)
+        call = Call(self, operands, where, written is not None, in_place, record or others is not None)
 
         def filled(operands: Sequence[Any]) -> list[Any]:
             """The arguments, in the order of the parameters."""
@@ -386,7 +386,7 @@ class Operation:
                     begin += 1
             return args
 
-        learn = None if family is None or before is None else functools.partial(self._plan, family, call, filled, before)
+        learn = None if family is None or others is None else functools.partial(self._plan, family, call, filled, others)
         remember = functools.partial(self._remember, alike, learn)
         result = call._run(self._pass, filled(operands), key, remember)
         if key is not None and not record:  # what the body has refused is not kept
@@ -416,13 +416,13 @@ class Operation:
         family: _Family,
         call: Call,
         arguments: Callable[[list[Any]], list[Any]],
-        before: Sequence[Form],
+        others: Sequence[Sequence[Form]],
         *found: Any,
     ) -> None:
-        """Make a plan for the lengths that a call and the one before it differ in."""
-        plan = make_plan(call, self._pass, arguments, before, *found)
+        """Make a plan for the lengths that a call and others differ in."""
+        plan = make_plan(call, self._pass, arguments, others, *found)
         if plan is not None:
-            family.plans = [plan, *family.plans]
+            family.keep(plan)
 
     def _take_apart(self, given: Sequence[Any]) -> list[Any] | None:
         """The arguments, with copies of operands that have elements of what is written; None where there are none."""
@@ -558,22 +558,31 @@ class _Family:
         plans: what serves many of them, the latest first.
     """
 
-    __slots__ = ("_calls", "_last", "_patience", "plans")
+    __slots__ = ("_calls", "_examples", "_last", "_patience", "plans")
 
     def __init__(self) -> None:
         self.plans: list[Callable[..., Any]] = []
-        self._last: list[list[Form]] = []  # of the arrays of the last few calls, which may be several that take turns
+        self._examples: list[list[Form]] = []  # the forms of arrays that plans were made of
+        self._last: list[list[Form]] = []  # and of those of the last few calls, which may be several that take turns
         self._calls, self._patience = 0, RECURRING  # that no plan has served since one was last tried, and until the next
 
-    def meet(self, forms: list[Form]) -> list[Form] | None:
-        """Count a call that no plan serves; if it is time to make one, the forms of an earlier one that differs the least."""
-        alike = [other for other in self._last if len(other) == len(forms)]
+    def meet(self, forms: list[Form]) -> list[list[Form]] | None:
+        """Count a call that no plan serves; if it is time to make one, the forms of others, whose lengths it is to serve, too.
+
+        That is one that differs the least; or where plans of that kind have not sufficed, all.
+        """
+        others = [other for other in (*self._last, *self._examples) if len(other) == len(forms)]
         self._last = [forms, *self._last[: TURNS - 1]]
         self._calls += 1
-        if self._calls < self._patience or len(self.plans) >= MOST_PLANS or not forms or not alike:
+        if self._calls < self._patience or not forms or not others:
             return None
-        self._calls, self._patience = 0, 2 * self._patience
-        return min(alike, key=functools.partial(_differences, forms))
+        self._calls, self._patience = 0, min(2 * self._patience, MOST_PATIENCE)
+        return others if len(self.plans) >= NARROW_PLANS else [min(others, key=functools.partial(_differences, forms))]
+
+    def keep(self, plan: Callable[..., Any]) -> None:
+        """Have a plan that was made of the last call; the oldest is forgotten, if there are many."""
+        self.plans = [plan, *self.plans[: MOST_PLANS - 1]]
+        self._examples = [*self._last[:1], *self._examples[: MOST_PLANS - 1]]
 
 
 def _differences(forms: Sequence[Form], others: Sequence[Form]) -> int:

@@ -1,7 +1,7 @@
 """A call's launches for all lengths that its body decides alike, from one run of the body with symbolic lengths.
 
 The body has just run with real arrays, and what it launched is known. It is run again, with arrays of which those lengths and
-strides are symbolic that an earlier call had others of. What it launches now is the same, in expressions; what it decided by
+strides are symbolic that earlier calls had others of. What it launches now is the same, in expressions; what it decided by
 them are conditions. That becomes a function as :mod:`aiodev._kernel.dispatch.repeated` makes it of fixed numbers, which looks
 at the conditions first.
 
@@ -115,7 +115,7 @@ def make_plan(
     call: Call,
     body: Callable[..., Any],
     arguments: Callable[[list[Any]], list[Any]],
-    before: Sequence[Form],
+    others: Sequence[Sequence[Form]],
     steps: Sequence[Step],
     returned: int | tuple[int, ...],
     specializations: Sequence[Specialization],
@@ -127,14 +127,14 @@ def make_plan(
         call: what the body was run with.
         body: of the operation, with all of its arguments.
         arguments: those, from the operands.
-        before: the forms of an earlier call's arrays.
+        others: the forms of the arrays of other calls.
         steps: what was launched, and by ``specializations``.
         returned: which operands and results are returned.
         apart: conditions under which operands have elements in common.
     """
     trace = Trace()
     try:
-        first, operands = _symbolic_operands(trace, call._operands, before)
+        first, operands = _symbolic_operands(trace, call._operands, others)
         symbolic = _SymbolicCall(call, operands)
         body(symbolic, *arguments(operands))
         if len(symbolic._steps) != len(steps):
@@ -152,29 +152,34 @@ def make_plan(
     return _generated(trace, first, symbolic, steps, returned, specializations, apart)
 
 
-def _symbolic_operands(trace: Trace, operands: Sequence[Any], before: Sequence[Form]) -> tuple[list[str], list[Any]]:
+def _symbolic_operands(
+    trace: Trace, operands: Sequence[Any], others: Sequence[Sequence[Form]]
+) -> tuple[list[str], list[Any]]:
     """Lines that name the lengths, and refuse those that are fixed; and the operands with lengths of these names."""
     lines, made = [], []
-    forms = iter(before)
+    count = 0
     for place, operand in enumerate(operands):
         if not isinstance(operand, Array):
             made.append(operand)
             continue
-        form, other = operand._form, next(forms)
+        form, alike = operand._form, [other[count] for other in others]
+        count += 1
         layouts: list[Any] = []
-        sides = [("shape", form.shape, other.shape)]
-        if not form.packed:
-            sides.append(("strides", form.strides, other.strides))
-        for side, now, then in sides:
+        for side in ("shape",) if form.packed else ("shape", "strides"):
             letter, least = ("n", 0) if side == "shape" else ("s", -math.inf)
-            names = [f"{letter}{place}_{axis}" for axis in range(len(now))]
+            lengths: list[Any] = list(getattr(form, side))
+            names = [f"{letter}{place}_{axis}" for axis in range(len(lengths))]
             if names:
                 lines.append(f"{', '.join(names)}, = x{place}._form.{side}")
-            fixed = [f"{name} != {length}" for name, length, old in zip(names, now, then, strict=True) if length == old]
+            fixed = []
+            for axis, (name, length) in enumerate(zip(names, lengths, strict=True)):
+                if all(getattr(other, side)[axis] == length for other in alike):
+                    fixed.append(f"{name} != {length}")
+                else:
+                    lengths[axis] = trace.symbol(name, length, least)
             if fixed:
                 lines += [f"if {' or '.join(fixed)}:", "    return None"]
-            pairs = zip(names, now, then, strict=True)
-            layouts.append(tuple([now if now == old else trace.symbol(name, now, least) for name, now, old in pairs]))
+            layouts.append(tuple(lengths))
         shape, strides = layouts[0], None if form.packed else layouts[1]
         memory = Memory(operand._buffer.source, place)
         made.append(SymbolicArray(memory, 0, SymbolicForm(form.device, form.dtype, shape, strides, form.writable)))
