@@ -19,6 +19,8 @@ from served import interrupt, start
 
 import aiodev
 
+pytestmark = pytest.mark.exhaustive  # the model's kernels, and their gradients', take half a minute to compile
+
 GENERATE = Path(__file__).resolve().parents[1] / "examples" / "generate"
 sys.path.insert(0, str(GENERATE))
 try:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from selection import some
+from selection import examples, some
 
 PROGRAM = Path(__file__).parent / "calls.py"
 SOAK = Path(__file__).parents[1] / "soak.py"
@@ -26,8 +26,8 @@ def fuzz(tmp_path: Path, seed: int, calls: int, *arguments: str) -> None:
 
 @pytest.mark.parametrize("seed", some([1, 2]))
 def test_refusals_name_the_function_or_the_argument(tmp_path: Path, seed: int) -> None:
-    """Some thousands of calls of all that is public, of a fixed seed; kernels of the library are not compiled for it."""
-    fuzz(tmp_path, seed, 3000)
+    """Many calls of all that is public, of a fixed seed; kernels of the library are not compiled for it."""
+    fuzz(tmp_path, seed, examples(3000))
 
 
 @pytest.mark.exhaustive
