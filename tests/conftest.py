@@ -15,11 +15,13 @@ import functools
 import importlib.util
 import inspect
 import itertools
+import json
 import os
 import random
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -139,11 +141,10 @@ def on_every_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..
     return run
 
 
-#: Set in the process that compiles ahead: whom for.
-AHEAD = "AIODEV_TESTS_COMPILE_AHEAD"
+#: Set in the process that goes ahead: whom for, and where it writes what has passed.
+AHEAD, PASSED = "AIODEV_TESTS_AHEAD", "AIODEV_TESTS_PASSED"
 #: Where what tests take is compiling, nearly all of it.
 COMPILING = [Path(__file__).parent / folder for folder in ("array", "autograd", "graph", "kernels", "lang")]
-_ahead: list[subprocess.Popen[bytes]] = []
 
 
 #: How many of the tests were left out.
@@ -160,7 +161,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Say what is to run, before tests are imported; choose hypothesis' seed, so that what is compiled ahead is drawn here."""
+    """Say what is to run, before tests are imported; choose hypothesis' seed, which the other process has, too."""
     selection.exhaustive = config.getoption("exhaustive")
     if getattr(config.option, "hypothesis_seed", "") is None:
         config.option.hypothesis_seed = str(random.randrange(1 << 32))
@@ -172,7 +173,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """Of what is asked for, leave out what is for ``--exhaustive``, but where a test is named by its id.
 
-    Compile ahead from the end, so that both processes never compile the same, but where they meet.
+    The process that goes ahead begins at the end, so that both never compile the same, but where they meet.
     """
     config.stash[selection.COLLECTED] = list(items)
     yield
@@ -199,42 +200,102 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 def compiles(item: pytest.Item) -> bool:
     """Whether a test is one of those."""
-    return any(folder in item.path.parents for folder in COMPILING)
+    return _is_compiling(item.path)
+
+
+@functools.cache
+def _is_compiling(path: Path) -> bool:
+    return any(folder in path.parents for folder in COMPILING)
+
+
+class Ahead:
+    """Runs the tests that compile in a process of its own, from the last one on, until both meet.
+
+    One kernel after the other keeps one core busy. What has passed there is taken for passed; what has not, runs again.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._passed: dict[str, list[dict[str, Any]]] = {}
+        self._file, self._path = tempfile.mkstemp()
+        self._rest = b""
+        seed = f"--hypothesis-seed={config.option.hypothesis_seed}"
+        # The same path as here, on which ``-m`` alone would put the tree first: kernels of other files are others to the cache.
+        command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", seed, *map(str, COMPILING)]
+        if selection.exhaustive:
+            command += ["--exhaustive", "--share={}/{}".format(*config.getoption("share"))]
+        quality = Path(__file__).parent / "kernels" / "test_random_quality.py"  # computes for long, with kernels of other tests
+        command.append(f"--ignore={quality}")
+        own = {AHEAD: str(os.getpid()), PASSED: self._path, "PYTHONPATH": os.pathsep.join(sys.path)}
+        self._process = subprocess.Popen(
+            command, env=os.environ | own, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=config.rootpath
+        )
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+        """Take over what has passed there, but for a test behind which fixtures of this process end."""
+        self._read()
+        reports = self._passed.get(item.nodeid, [])
+        if not reports or nextitem is None or not set(item.session._setupstate.stack) <= set(nextitem.listchain()):
+            return None
+        self.end()  # from here on all was run there
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for data in reports:
+            report = self._config.hook.pytest_report_from_serializable(config=self._config, data=data)
+            item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True
+
+    def _read(self) -> None:
+        """Take in what was written since."""
+        *lines, self._rest = (self._rest + b"".join(iter(lambda: os.read(self._file, 1 << 16), b""))).split(b"\n")
+        for line in lines:
+            name, *reports = json.loads(line)
+            self._passed[name] = reports
+
+    def pytest_sessionfinish(self) -> None:
+        """End it, should it not have ended."""
+        self.end()
+        os.close(self._file)
+        os.unlink(self._path)
+
+    def end(self) -> None:
+        """End the process."""
+        self._process.terminate()
+        self._process.wait()
+
+
+class Reports:
+    """In the process that goes ahead: writes what has passed, a line for each test, of its name and its reports."""
+
+    def __init__(self, config: pytest.Config, path: str) -> None:
+        self._config, self._path = config, path
+        self._reports: list[pytest.TestReport] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Setup, call and teardown, one after the other."""
+        if report.when == "setup":
+            self._reports = []
+        self._reports.append(report)
+        if report.when == "teardown" and all(own.passed for own in self._reports):
+            write = self._config.hook.pytest_report_to_serializable
+            line = [report.nodeid, *[write(config=self._config, report=own) for own in self._reports]]
+            with open(self._path, "a") as file:
+                file.write(json.dumps(line) + "\n")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Where everything is tested, run the tests that compile in the background, too, for the kernels that they leave behind.
-
-    One kernel after the other keeps one core busy. What those tests come to there does not count: they run again, last of all,
-    when most of their kernels are there.
-    """
-    compiling = sum(map(compiles, session.items))
-    if AHEAD in os.environ or compiling < 300 or len(session.items) - compiling < 1000 or (os.cpu_count() or 1) < 2:
+    """Where everything is tested, run the tests that compile last, and another process from their end on, meanwhile."""
+    if AHEAD in os.environ:
+        session.config.pluginmanager.register(Reports(session.config, os.environ[PASSED]))
         return
-    seed = f"--hypothesis-seed={session.config.option.hypothesis_seed}"
-    session.items.sort(key=compiles)
-    # The same path as here, on which ``-m`` alone would put the tree first: kernels of other files are others to the cache.
-    command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", seed, *map(str, COMPILING)]
-    if selection.exhaustive:
-        command += ["--exhaustive", "--share={}/{}".format(*session.config.getoption("share"))]
-    quality = Path(__file__).parent / "kernels" / "test_random_quality.py"  # computes for long, with kernels of other tests
-    command.append(f"--ignore={quality}")
-    environment = {**os.environ, AHEAD: str(os.getpid()), "PYTHONPATH": os.pathsep.join(sys.path)}
-    _ahead.append(
-        subprocess.Popen(
-            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=session.config.rootpath
-        )
-    )
+    compiling = sum(map(compiles, session.items))
+    if compiling >= 300 and len(session.items) - compiling >= 1000 and (os.cpu_count() or 1) > 1:
+        session.items.sort(key=compiles)
+        session.config.pluginmanager.register(Ahead(session.config))
 
 
 def pytest_runtest_setup() -> None:
     """Do not outlive whom it is for, should that have been killed."""
     if AHEAD in os.environ and os.getppid() != int(os.environ[AHEAD]):
-        pytest.exit("nobody waits for what is compiled ahead")
-
-
-def pytest_sessionfinish() -> None:
-    """End it, should it not have ended."""
-    for process in _ahead:
-        process.terminate()
-        process.wait()
+        pytest.exit("nobody waits for what passes here")

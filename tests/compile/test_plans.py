@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from counted_operations import Counted, add_scaled, compile_kernels, on_device
 from hypothesis import given, settings, strategies as st
-from selection import examples
+from selection import examples, some
 
 import aiodev
 from aiodev import kernels
@@ -284,10 +284,10 @@ def test_functions_of_growing_arrays_are_what_their_bodies_compute(
 
 
 #: Those whose launches follow from the lengths by arithmetic alone.
-PLANNED = sorted(set(FUNCTIONS) - {"var", "attention", "concat of columns", "roll", "sort", "argsort"})
+PLANNED = [name for name in FUNCTIONS if name not in ("var", "attention", "concat of columns", "roll", "sort", "argsort")]
 
 
-@pytest.mark.parametrize("name", PLANNED)
+@pytest.mark.parametrize("name", some(PLANNED, 5))
 def test_functions_of_the_library_have_plans(name: str) -> None:
     function, operations = FUNCTIONS[name], list(aiodev._kernel.operation._operations)  # type: ignore[attr-defined]
     wide = on_device(numbers(60, 60))
