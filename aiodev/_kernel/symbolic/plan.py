@@ -45,7 +45,7 @@ from aiodev._kernel.symbolic.length import Length, Trace, example
 
 __all__ = ["make_plan"]
 
-_logger = logging.getLogger("aiodev.operation")
+logger = logging.getLogger("aiodev")
 _SYMBOLS = re.compile(r"\b[a-z]\d+(?:_\d+)?\b")
 
 
@@ -147,7 +147,7 @@ def make_plan(
         if not trace.is_general():
             raise NotSymbolic("the body takes a length as an index")
     except Exception as error:  # whatever a body makes of lengths that are no ints
-        _logger.debug("%s has no plan for all lengths: %r", call.name, error)
+        logger.debug("%s has no plan for all lengths: %r", call.name, error)
         return None
     return _generated(trace, first, symbolic, steps, returned, specializations, apart)
 
