@@ -64,11 +64,10 @@ class Form:
         views: by what :meth:`read_index` makes of an index, the form of the view and the bytes before it.
         shapes: by lengths, the form of the array that is reshaped to these; None where no strides show that.
         orders: by axes, the form of the array that is transposed so.
-        likes: by dtype, the form of a new array of that and this shape.
     """
 
     __slots__ = (
-        "device", "dtype", "is_known", "itemsize", "key", "likes", "orders", "packed", "shape", "shapes", "size", "strides",
+        "device", "dtype", "is_known", "itemsize", "key", "orders", "packed", "shape", "shapes", "size", "strides",
         "tail", "views", "writable",
     )  # fmt: skip
 
@@ -86,7 +85,6 @@ class Form:
     views: dict[Any, tuple[Form, int]]
     shapes: dict[Any, Form]
     orders: dict[Any, Form]
-    likes: dict[DType, Form]
 
     def find_tail(self) -> bytes:
         """What a kernel is given behind the address: lengths, and strides where there are gaps."""
@@ -137,15 +135,6 @@ class Form:
         """The form of packed elements in another shape."""
         return form_of(self.device, self.dtype, shape, None, self.writable)
 
-    def like(self, dtype: DType) -> Form:
-        """The form of a new array of this shape."""
-        form = form_of(self.device, dtype, self.shape, None, True)
-        if self._has_room():
-            if self.likes is _NOTHING:
-                self.likes = {}
-            self.likes[dtype] = form
-        return form
-
     def again(self) -> Form:
         """This form, or if it was forgotten the one that has its place."""
         if self.is_known:
@@ -194,7 +183,7 @@ def form_of(device: Device, dtype: DType, shape: Shape, strides: Shape | None, w
     made.packed, made.writable, made.size = strides is None, writable, math.prod(shape)
     made.tail = None
     made.key = _keys.get((device, dtype, len(shape), strides is None, writable)) or _make_key(made)
-    made.views = made.shapes = made.orders = made.likes = _NOTHING
+    made.views = made.shapes = made.orders = _NOTHING
     made.is_known = True
     if len(_forms) >= MOST_FORMS:
         _forget_oldest()
@@ -214,8 +203,8 @@ def _forget_oldest() -> None:
         form = _forms.pop(what, None)
         if form is not None:
             form.is_known = False
-            _remembered -= len(form.views) + len(form.shapes) + len(form.orders) + len(form.likes)
-            form.views = form.shapes = form.orders = form.likes = _NOTHING
+            _remembered -= len(form.views) + len(form.shapes) + len(form.orders)
+            form.views = form.shapes = form.orders = _NOTHING
     if not _forms:
         _remembered = 0  # what threads have found out at once was counted twice
 

@@ -16,9 +16,8 @@ has made of an earlier call; or the body, where the key is not known.
 2.  The key tells apart all that may decide what is submitted: of an array its form, of a number its class, of an option its
     class and value. What a body sees of its operands beyond that are a :class:`~aiodev._kernel.dispatch.call.Number` and
     addresses.
-    Of an elementwise operation, a second key leaves out the shape where all arrays have the same, of two elements or more: it
-    has the axes that a loop over them has, or none where there are no gaps. Of any operation calls that differ in lengths and
-    strides alone are a family, which may have plans for all that its body decides alike (:mod:`aiodev._kernel.symbolic`).
+    Calls that differ in lengths and strides alone are a family, which may have plans for all that the body decides alike
+    (:mod:`aiodev._kernel.symbolic`).
 3.  Which operand an argument of a launch is follows from its buffer. Operands that share a buffer get aliases of it first, so
     that ``f(x, x.T)`` is not taken for ``f(x, y)``.
 4.  A call is remembered when it comes for the second time, and only if everything that the stream was given meanwhile
@@ -60,7 +59,7 @@ from aiodev._core.errors import LaunchError
 from aiodev._core.hooks import Hook
 from aiodev._core.streams.current import current_stream
 from aiodev._kernel.dispatch.call import Call, Number
-from aiodev._kernel.dispatch.repeated import FIXED, FLAT, Loop, Step, is_looped, make_repeated
+from aiodev._kernel.dispatch.repeated import Step, make_repeated
 from aiodev._kernel.symbolic.plan import make_plan
 from aiodev._kernel.tuning import MOST_CALLS, MOST_PATIENCE, MOST_PLANS, MOST_STEPS, NARROW_PLANS, RECURRING, TURNS
 
@@ -133,8 +132,6 @@ class Operation:
         #: What was called before: a function of the operands, by the options and the operands' forms.
         self.known: dict[Hashable, Callable[..., Any]] = {}
         self._met: dict[Hashable, None] = {}  # once
-        #: Where it is elementwise: what serves arrays of one shape, of any lengths.
-        self._of_any_length: dict[Hashable, Callable[..., Any]] = {}
         #: By what calls of other lengths have in common.
         self._families: dict[Hashable, _Family] = {}
         self._elementwise = elementwise
@@ -235,7 +232,6 @@ class Operation:
         self.known.clear()
         self.derivatives.clear()
         self._met.clear()
-        self._of_any_length.clear()
         self._families.clear()
 
     def resolve(self, operands: Sequence[Any]) -> Sequence[Any]:
@@ -313,14 +309,7 @@ class Operation:
         return self._function(*given[:count], **dict(zip(self._keywords, given[count:], strict=True)))
 
     def _call_slowly(self, key: tuple[Any, ...] | None, *given: Any) -> Any:
-        """Run the body, or what serves arrays of any length; or leave it to variables, or to what stands for arrays."""
-        alike = self._key_of_any_length(key, given) if self._elementwise else None
-        launch = None if alike is None else self._of_any_length.get(alike)
-        if launch is not None:
-            result = launch(*[given[place] for place in self._operands])
-            if result is not None:
-                enter(self.known, key, launch, self._most)
-                return result
+        """Run the body, or a plan for all lengths; or leave it to variables, or to what stands for arrays."""
         kind = family = None
         if key is not None:
             kind = tuple([one.key if one.__class__ is Form else one for one in key])
@@ -363,7 +352,7 @@ class Operation:
             operands.append(value)
         if device is None and any(own in self.numbers for own in self.reads):
             raise TypeError(f"{self.name}: expected an array among the arguments, got numbers only")
-        record = key is not None and (key in self._met or alike in self._met) and key not in self.known
+        record = key is not None and key in self._met and key not in self.known
         others = None
         if key is not None and not record:
             family = family or self._family_of(kind)
@@ -387,12 +376,10 @@ class Operation:
             return args
 
         learn = None if family is None or others is None else functools.partial(self._plan, family, call, filled, others)
-        remember = functools.partial(self._remember, alike, learn)
+        remember = functools.partial(self._remember, learn)
         result = call._run(self._pass, filled(operands), key, remember)
         if key is not None and not record:  # what the body has refused is not kept
             enter(self._met, key, None, self._most)
-            if alike is not None:
-                enter(self._met, alike, None, self._most)
         return result
 
     def _flat(self, given: Sequence[Any]) -> list[Any]:
@@ -461,39 +448,6 @@ class Operation:
                 conditions.append(f"x{k} is not x{last} and {condition}" if may_be else condition)
         return conditions
 
-    def _key_of_any_length(self, key: Any, given: Sequence[Any]) -> tuple[Any, ...] | None:
-        """What tells calls apart where all arrays are of one shape, whatever it is; None where that is not so.
-
-        They have no gaps, so that they may be seen as flat, and as many dimensions as they like; or a loop over them is over
-        certain of their axes. Arrays of one element, or of none, are not meant: they may be launched in another way.
-        """
-        if key is None:
-            return None
-        forms: list[Form] = []
-        kinds: list[Any] = []
-        are_packed = True
-        for place in self._operands:
-            value = given[place]
-            if value.__class__ is not Array:
-                kinds.append(value.__class__)
-                continue
-            form = value._form
-            if form.size < 2 or (forms and form is not forms[0] and form.shape != forms[0].shape):
-                return None
-            are_packed = are_packed and form.packed
-            forms.append(form)
-            kinds.append(form)
-        if not forms:
-            return None
-        loop: Loop = FLAT
-        if are_packed:
-            kinds = [one if one.__class__ is not Form else (one.device, one.dtype, one.writable) for one in kinds]
-        else:
-            loop = _loop_over(forms)
-            kinds = [one if one.__class__ is not Form else one.key for one in kinds]
-        # Of the key, the options; what one is of cannot be a key itself, which has more elements, or others.
-        return Operation, loop, *key[: len(key) - len(self._operands)], *kinds
-
     def _pass(self, call: Call, *args: Any) -> Any:
         """Call the body with arguments in the order of its parameters."""
         count = self._positional
@@ -524,7 +478,6 @@ class Operation:
 
     def _remember(
         self,
-        alike: tuple[Any, ...] | None,
         learn: Callable[..., None] | None,
         key: Hashable,
         steps: Sequence[Step],
@@ -538,16 +491,10 @@ class Operation:
         specializations = [step.kernel._specializations.of(step.args, device) for step in steps]
         if all(specialization.loading.ready for specialization in specializations):
             apart = self._conditions(operands)
-            loop = FIXED
-            if alike is not None and alike not in self._of_any_length and is_looped(alike[1], steps, operands, results):
-                loop = alike[1]
-            launch = make_repeated(specializations, steps, operands, results, returned, loop, apart)
-            if loop is not FIXED:
-                enter(self._of_any_length, alike, launch, self._most)
-                self._met.pop(alike, None)
+            launch = make_repeated(specializations, steps, operands, results, returned, apart)
             enter(self.known, key, launch, self._most)
             self._met.pop(key, None)
-            if learn is not None and loop is FIXED:
+            if learn is not None:
                 learn(steps, returned, specializations, apart)
 
 
@@ -600,24 +547,6 @@ def _has_variables(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return any(one.__class__ is not Array and _has_variables(one) for one in value)
     return isinstance(value, Array) and not isinstance(value, FreedArray)
-
-
-def _loop_over(forms: Sequence[Form]) -> Loop:
-    """The axes of a loop over arrays of one shape: without those of length 1, and as one where every array runs on."""
-    loop: list[tuple[int, ...]] = []
-    for axis, length in enumerate(forms[0].shape):
-        if length == 1:
-            continue
-        if loop:
-            last = loop[-1][-1]
-            for form in forms:
-                if form.strides[last] != form.strides[axis] * length:
-                    break
-            else:
-                loop[-1] += (axis,)
-                continue
-        loop.append((axis,))
-    return tuple(loop)
 
 
 def _is_number(value: Any) -> bool:
@@ -694,12 +623,8 @@ def operation(
         dtypes: from each operand's dtype, or the class of a Python number, or None, to what it becomes, and behind these the
             result's dtype; asked once for each combination. It is ``call.dtypes``, and what ``call.out`` takes by default.
         name: for messages; the function's by default.
-        elementwise: that one kernel is launched with an index for each element, where all arrays are of one shape without gaps
-            and have two elements or more: over views of one dimension, with nothing but operands as arguments, and the same
-            kernel for all such shapes. What was found out for one length then serves every other. Where arrays of one shape
-            have gaps, and it launches over views of all of them without dimensions of length 1, and with those as one along
-            which every array runs on, the same goes for all shapes of which such views have as many dimensions. And that each
-            element of the result follows from those in the same place, so that every operand may be the array that is written.
+        elementwise: that each element of the result follows from those in the same place, where the arrays broadcast to its
+            shape. So every operand may be the array that is written, or lie in the very same place.
         most: calls that are remembered; when there are more, the oldest are forgotten.
 
     All other parameters are options, such as an axis. Calls are told apart by their values and classes, so the body may decide

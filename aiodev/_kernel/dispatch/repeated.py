@@ -10,9 +10,7 @@ the use of the buffers. Its arguments are the operands of the next call.
     by identity. So what was submitted for operands of some forms and, of those that are numbers, some classes, is what the
     operation would submit for others like them: entry, size, constants and views.
 2.  Only addresses and the values of numbers are the operands' own, so only they are put into the block anew. Where lengths
-    are not fixed either, all operands and results have one shape, which the first operand's form says. Either they have no gaps
-    and are seen as flat, so that every word but addresses and numbers is the number of elements; or they are launched over as
-    a loop over the same axes is, and every such word follows from the shape and from the strides along these.
+    are not fixed either, :mod:`aiodev._kernel.symbolic` has the expressions of what follows from them.
 3.  There may be two forms of the same content, since tables are bounded and forget what is old. The second is
     recorded again, and is never wrong.
 4.  A function that is remembered is ready to run, and belongs to this process: a forked child starts with nothing.
@@ -44,23 +42,16 @@ from aiodev._memory import allocators
 from aiodev._memory.buffer import Buffer
 
 __all__ = [
-    "ALIGNMENT", "CONSTANT", "FIXED", "FLAT", "SCRATCH", "BlockPart", "Loop", "Repeated", "Step", "generate", "is_looped",
-    "joined", "make_repeated",
+    "ALIGNMENT", "CONSTANT", "SCRATCH", "BlockPart", "Repeated", "Step", "generate", "joined", "make_repeated",
 ]  # fmt: skip
 
 #: Of an argument that is no operand: it is the same in every call; it is scratch memory.
 CONSTANT, SCRATCH = -2, -1
 _ADDRESS_BYTES = 8
-#: The number of elements, where that is not fixed.
-_LENGTH = "_length"
 #: How scratch is aligned, and up to how many bytes of it lie behind a new result: an allocation takes as long as the rest.
 ALIGNMENT, _BEHIND = 64, 1 << 12
 #: Of an argument block: bytes, or how a number is packed, and the expression of its value.
 BlockPart = bytes | tuple[str, str]
-#: Of a call that is repeated for any lengths: for each dimension of the launch the axes of the operands that it runs along.
-Loop = tuple[tuple[int, ...], ...]
-#: Those of a call that is not, and of one whose operands are seen as flat, whatever axes they have.
-FIXED, FLAT = None, ()
 #: Takes the operands, and gives what the operation returns; None where a number does not fit its type. Behind the operands it
 #: may be given a stream, other than the current one; it gives None where that is of another device. And a site, that of the
 #: program's line, where that is known.
@@ -76,45 +67,16 @@ class Step(NamedTuple):
     origins: tuple[int, ...]  #: of each argument: the operand that it is or is a view of, or ``CONSTANT`` or ``SCRATCH``
 
 
-def is_looped(loop: Loop, steps: Sequence[Step], operands: Sequence[Any], results: Sequence[Array]) -> bool:
-    """Whether it is one launch over whole operands and results, all of which have one shape, by such a loop.
-
-    By ``FLAT``: with an index for each element, as of arrays of one dimension without gaps.
-    """
-    if len(steps) != 1:
-        return False
-    _, shape, args, origins = steps[0]
-    known = (*operands, *results)
-    for arg, origin in zip(args, origins, strict=True):
-        if origin < 0:
-            return False
-        if isinstance(arg, Array):
-            seen, whole = arg._form, known[origin]._form
-            if arg._address != known[origin]._address or seen.shape != shape or seen.packed != whole.packed:
-                return False
-            if loop == FLAT:
-                is_own = whole.packed and shape == (whole.size,)
-            else:
-                lengths = [math.prod([whole.shape[axis] for axis in axes]) for axes in loop]
-                is_own = shape == tuple(lengths) and seen.strides == tuple([whole.strides[axes[-1]] for axes in loop])
-            if not is_own:
-                return False
-    shapes = {array._form.shape for array in known if isinstance(array, Array)}
-    return len(shapes) == 1 and all(result._form.packed for result in results)
-
-
 def make_repeated(
     specializations: Sequence[Specialization],
     steps: Sequence[Step],
     operands: Sequence[Any],
     results: Sequence[Array],
     returned: int | tuple[int, ...],
-    loop: Loop | None = FIXED,
     apart: Sequence[str] = (),
 ) -> Repeated:
     """The launches of variants, one for each step, as a function of operands like these.
 
-    ``loop``: or of any other shape that all have, of two elements or more; for what ``is_looped``.
     ``apart``: of operands, conditions under which it is no such call.
 
     ``results`` are arrays that the call has made; they are counted behind the operands. ``returned`` says which of all these
@@ -126,7 +88,7 @@ def make_repeated(
         constants.append(value)
         return f"c{len(constants) - 1}"
 
-    count, any_length = len(operands), loop is not FIXED
+    count = len(operands)
     scratch = _scratch_of(steps)
     room = sum(map(_aligned, scratch.values()))
     behind = bool(results) and room <= _BEHIND
@@ -136,28 +98,18 @@ def make_repeated(
         end += _aligned(nbytes)
     launches = []
     for specialization, step in zip(specializations, steps, strict=True):
-        block, uses = _block(specialization, step, (*operands, *results), places, constant, loop)
+        block, uses = _block(specialization, step, (*operands, *results), places, constant)
         entry = constant(specialization.loading.entry)
-        size = _LENGTH if any_length else constant(math.prod(step.shape))
-        launches.append((entry, size, block, uses))
+        launches.append((entry, constant(math.prod(step.shape)), block, uses))
     forms = []
     for number, result in enumerate(results):
         nbytes = end if number == 0 and room and behind else result.nbytes
-        if any_length:
-            dtype, itemsize = constant(result._form.dtype), constant(result._form.itemsize)
-            made = f"{_LENGTH} * {itemsize}", f"(_form.likes.get({dtype}) or _form.like({dtype}))"
-        else:
-            made = constant(nbytes), constant(result._form)
-        forms.append((f"x{count + number}", made))
+        forms.append((f"x{count + number}", (constant(nbytes), constant(result._form))))
     own = constant(room) if room and not behind else ""
     within = f"x{count}" if behind else ""
     given = f"x{returned}" if isinstance(returned, int) else f"({', '.join(f'x{k}' for k in returned)},)"
-    lines: tuple[str, ...] = ()
-    if any_length:
-        first = next(f"x{k}" for k, one in enumerate(operands) if isinstance(one, Array))
-        lines = f"_form = {first}._form", f"{_LENGTH} = _form.size"
     memory = bool(scratch), own, within
-    return generate(specializations, count, constants, forms, memory, launches, given, lines, apart)
+    return generate(specializations, count, constants, forms, memory, launches, given, (), apart)
 
 
 def generate(
@@ -190,17 +142,12 @@ def _block(
     operands: Sequence[Any],
     scratch: dict[Buffer, int],
     constant: Callable[[Any], str],
-    loop: Loop | None,
 ) -> tuple[str, tuple[tuple[str, str], ...]]:
     """What makes the block of a launch's arguments, and the buffers that it uses; ``scratch``: how far each of it moves.
 
     All but addresses and numbers follow from the forms, and is packed as the bytes that it is.
     """
     numbers: list[BlockPart] = [struct.pack(f"<{len(step.shape)}q", *step.shape)]
-    lengths: BlockPart = b""
-    if loop is not FIXED:
-        lengths = "q" * max(1, len(loop)), ", ".join(map(_length_of, loop)) or _LENGTH
-        numbers = [lengths]
     arrays: list[BlockPart] = []
     uses = []
     signature = specialization.signature
@@ -219,10 +166,7 @@ def _block(
                 uses.append((f"x{origin}._buffer", kind))
                 distance = arg._address - operands[origin]._address
                 moved = f" + {constant(distance)}" if distance else ""
-                arrays += [("q", f"x{origin}._address{moved}"), lengths or packed[_ADDRESS_BYTES:]]
-                if loop and not arg._form.packed:
-                    strides = ", ".join([f"x{origin}._form.strides[{axes[-1]}]" for axes in loop])
-                    arrays.append(("q" * len(loop), strides))
+                arrays += [("q", f"x{origin}._address{moved}"), packed[_ADDRESS_BYTES:]]
         elif origin == CONSTANT:
             numbers.append(struct.pack(f"<{FORMATS[descriptor]}", *((arg.real, arg.imag) if kind == COMPLEX else (arg,))))
         else:
@@ -312,11 +256,6 @@ def _generated(
     }  # fmt: skip
     define(f"<aiodev repeated call, {count} operands>", lines, names)
     return names["launch"].__code__, names
-
-
-def _length_of(axes: tuple[int, ...]) -> str:
-    """The expression of how many indices run along these axes."""
-    return " * ".join([f"_form.shape[{axis}]" for axis in axes])
 
 
 def _aligned(nbytes: int) -> int:

@@ -257,13 +257,22 @@ def _generated(
         launches.append((constant(specialization.loading.entry), _text(size), block, uses))
     forms = []
     for number, result in enumerate(call._results):
+        alike = [f"x{place}._form" for place, x in enumerate(call._operands) if _is_alike(x, result)]
         shape = "".join(f"{_text(length)}, " for length in result.shape)
-        form = f"form_of(device, {constant(result.dtype)}, ({shape}), None, True)"
+        form = alike[0] if alike else f"form_of(device, {constant(result.dtype)}, ({shape}), None, True)"
         forms.append((f"x{count + number}", (_text(result.nbytes), form)))
     given = f"x{returned}" if isinstance(returned, int) else f"({', '.join(f'x{k}' for k in returned)},)"
     own = _text(room) if places else ""
     lines = [*first, *_lines(trace, f"{forms} {launches} {own}")]
     return generate(specializations, count, constants, forms, (bool(places), own, ""), launches, given, lines, apart)
+
+
+def _is_alike(x: Any, result: Array) -> bool:
+    """Whether an operand has the form of a result, whatever the lengths are."""
+    if not isinstance(x, SymbolicArray) or not (x.is_contiguous and x.writable) or x.dtype != result.dtype:
+        return False
+    pairs = zip(x.shape, result.shape, strict=False)
+    return x.ndim == result.ndim and all(_text(one) == _text(other) for one, other in pairs)
 
 
 def _lines(trace: Trace, used: str) -> list[str]:
