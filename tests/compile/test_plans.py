@@ -135,6 +135,23 @@ def test_a_number_may_be_another() -> None:
     assert scaled.ran <= RECURRING + 2
 
 
+def test_a_body_may_ask_what_a_length_is() -> None:
+    """What it decides by that is decided for a plan as for the length itself."""
+
+    def sum_rows(call: aiodev.Call, x: aiodev.Array, /) -> aiodev.Array:
+        result, length = call.new(x.shape[:1], x.dtype), x.shape[1]
+        added = 1000 if isinstance(length, int) and length > 30 else 0
+        call.launch(sum_row, x.shape[0], length + added, x, result)
+        return result
+
+    total, host = Counted(sum_rows, reads=["x"]), numbers(3, 60)
+    x = on_device(host)
+    for length in range(1, 60):
+        expected = host[:, :length].sum(1) + length + 1000 * (length > 30)
+        assert np.array_equal(total(x[:, :length]).numpy_blocking(), expected)
+    assert total.ran < 4 * RECURRING
+
+
 def refuse_keys(call: aiodev.Call, x: aiodev.Array) -> None:
     hash(x.shape)
 

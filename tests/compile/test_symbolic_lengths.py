@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import numbers
 import pickle
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from selection import examples
@@ -88,9 +90,9 @@ def test_programs_compute_what_they_compute_with_numbers(
     expected = run(program, first)
     assert [example(one) for one in results] == expected
     near = [[value + step for value in first] for step in (1, 2)]
-    for numbers in (first, *near, *others):
-        found = evaluate(trace, {f"n{place}": value for place, value in enumerate(numbers)}, results)
-        assert found == run(program, numbers) or (found is None and numbers is not first)
+    for values in (first, *near, *others):
+        found = evaluate(trace, {f"n{place}": value for place, value in enumerate(values)}, results)
+        assert found == run(program, values) or (found is None and values is not first)
 
 
 def test_what_is_known_needs_no_condition() -> None:
@@ -118,13 +120,23 @@ def test_an_index_is_the_example() -> None:
     assert len(trace.lines) == 1
 
 
+def test_whoever_asks_is_told_that_it_is_an_integer() -> None:
+    """So that a body decides by it as by the length that it stands for."""
+    n = Trace().symbol("n", 3)
+    assert isinstance(n, int) and isinstance(n, numbers.Integral) and isinstance(n, Length) and not isinstance(n, str)
+
+
 def test_a_length_is_no_key_and_stays_in_its_trace() -> None:
     n = Trace().symbol("n", 3)
-    for refused in (hash, pickle.dumps, copy.copy):
+    for taken in (hash, pickle.dumps, copy.copy):
         with pytest.raises(TypeError):
-            refused(n)  # type: ignore[operator]
-    with pytest.raises(TypeError):
-        n * 1.5
+            taken(n)  # type: ignore[operator]
+    floats: list[Callable[[], Any]] = [
+        lambda: n * 1.5, lambda: n / 2, lambda: n == 3.0, lambda: n != 3.5, lambda: n < 2.5, lambda: n == np.float32(3),
+    ]  # fmt: skip
+    for refused in floats:
+        with pytest.raises(TypeError):
+            refused()
     with pytest.raises(ZeroDivisionError):
         7 // Trace().symbol("n", 0)
     assert n != "3" and (n == None) is False  # noqa: E711

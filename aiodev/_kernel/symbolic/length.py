@@ -16,6 +16,7 @@ is the same for all lengths that meet the conditions. PyTorch does so for dynami
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -133,7 +134,7 @@ class Trace:
 
 
 class Length:
-    """An integer expression over symbols.
+    """An integer expression over symbols. Who asks whether it is an ``int`` is told so, as of the length that it stands for.
 
     Attributes:
         terms: its polynomial.
@@ -145,6 +146,10 @@ class Length:
 
     def __init__(self, trace: Trace, terms: Terms, value: int) -> None:
         self._trace, self.terms, self.value = trace, terms, value
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return int
 
     def text(self) -> str:
         """Its Python source."""
@@ -222,9 +227,11 @@ class Length:
         """Whether it stands in this relation to another."""
         own = self._lifted(other)
         if own is None:
+            if isinstance(other, numbers.Number):  # which it may equal
+                raise TypeError(f"a symbolic length is compared with integers only, not with {other!r}")
             return NotImplemented
         difference = self - own
-        if isinstance(difference, int):
+        if not isinstance(difference, Length):
             return difference < 0 if relation == "<" else difference == 0
         return self._trace.decide(difference.terms, difference.value, relation)
 

@@ -137,8 +137,9 @@ def make_plan(
         first, operands = _symbolic_operands(trace, call._operands, others)
         symbolic = _SymbolicCall(call, operands)
         body(symbolic, *arguments(operands))
-        if len(symbolic._steps) != len(steps):
-            raise NotSymbolic
+        results = [(_values(result.shape), result.dtype) for result in symbolic._results]
+        if len(symbolic._steps) != len(steps) or results != [(result.shape, result.dtype) for result in call._results]:
+            raise NotSymbolic("other launches or results")
         bases = [one._address if isinstance(one, Array) else 0 for one in (*call._operands, *call._results)]
         scratch: dict[Memory, int] = {}
         for step, real, specialization in zip(symbolic._steps, steps, specializations, strict=True):
@@ -322,7 +323,7 @@ def _block(
                 distance, whole = distance + scratch[memory], "scratch.address"
             else:
                 uses.append((f"x{origin}._buffer", kind))
-            is_there = isinstance(distance, int) and distance == 0
+            is_there = not isinstance(distance, Length) and distance == 0
             arrays.append(("q", whole if is_there else f"{whole} + {_text(distance)}"))
             form = arg._form
             arrays += [_word(length) for length in (form.shape if form.packed else (*form.shape, *form.strides))]
