@@ -272,7 +272,7 @@ FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
 bounds = st.tuples(st.integers(0, 40), st.integers(0, 40))
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     name=st.sampled_from(list(FUNCTIONS)),
     sizes=st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=2, max_size=4),
