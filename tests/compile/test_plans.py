@@ -262,7 +262,7 @@ FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "repeated columns": lambda x, y: x * y[:, :1] + 1,
     "running": lambda x, y: kernels.cumulative_sum(x, axis=1),
     "running down": lambda x, y: kernels.cumulative_sum(x, axis=0),
-    "take": lambda x, y: kernels.take(x, kernels.astype(y[:, 0], "int64"), axis=0),
+    "take": lambda x, y: kernels.take(x, kernels.astype(y[:, 0], "int64") % x.shape[0], axis=0),
     "sort": lambda x, y: kernels.sort(x),
     "argsort": lambda x, y: kernels.argsort(x, stable=True),
     "roll": lambda x, y: kernels.roll(x, 1, axis=1),
