@@ -201,9 +201,7 @@ def _cut() -> Iterator[None]:
     """Have short rows cut into pieces, as long ones are."""
     slabs = mock.patch.object(reduction_launches, "slabs_of", lambda *sizes: 2)
     with mock.patch.object(thread_block, "TEAM_PIECE", 1), mock.patch.object(cuda_radix, "TILE", 1), slabs:
-        reduction_launches._shares.cache_clear()
         yield
-    reduction_launches._shares.cache_clear()
 
 
 def recorded() -> tuple[dict[str, list[KernelSpec]], set[str]]:
