@@ -21,7 +21,7 @@ from typing import Any
 from aiodev._array.dlpack import VERSION, Tensor
 from aiodev._array.dtypes import dtype_named, row_of
 from aiodev._array.error_safe import error_safe, immortal
-from aiodev._array.layout import strides_of
+from aiodev._array.layout import packed_strides
 from aiodev._core.dtypes import DTYPES
 from aiodev._core.finalizing import until_exit
 
@@ -147,7 +147,7 @@ def _in_elements(tensor: Tensor) -> list[int]:
     Strides of dimensions with at most one element do not matter, and consumers compare them: they get those of C order.
     """
     itemsize = tensor.dtype.itemsize
-    packed = strides_of(tensor.shape, itemsize)
+    packed = packed_strides(tensor.shape, itemsize)
     if 0 in tensor.shape:
         return [stride // itemsize for stride in packed]
     steps = []
@@ -204,7 +204,7 @@ def _read(tensor: Any, flags: int) -> Tensor:
         raise BufferError(f"DLPack dtype code {tensor.code}, {tensor.bits} bits × {tensor.lanes}: no array here has it")
     dtype = dtype_named(dtype_name)
     shape = tuple(tensor.shape[: tensor.ndim]) if tensor.ndim else ()
-    strides = strides_of(shape, dtype.itemsize)
+    strides = packed_strides(shape, dtype.itemsize)
     if tensor.strides and tensor.ndim:
         strides = tuple(step * dtype.itemsize for step in tensor.strides[: tensor.ndim])
     device = tensor.device_type, tensor.device_id

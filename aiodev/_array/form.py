@@ -27,7 +27,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from aiodev._array.dtypes import DType, row_of
-from aiodev._array.layout import Shape, strides_of
+from aiodev._array.layout import Shape, packed_strides
 from aiodev._array.tuning import MOST_FORMS, MOST_VIEWS
 from aiodev._core.bounded_table import oldest
 
@@ -179,7 +179,7 @@ def form_of(device: Device, dtype: DType, shape: Shape, strides: Shape | None, w
     made = _new(Form)
     made.device, made.dtype, made.shape = device, dtype, shape
     made.itemsize = itemsize = dtype.itemsize
-    made.strides = strides_of(shape, itemsize) if strides is None else strides
+    made.strides = packed_strides(shape, itemsize) if strides is None else strides
     made.packed, made.writable, made.size = strides is None, writable, math.prod(shape)
     made.tail = None
     made.key = _keys.get((device, dtype, len(shape), strides is None, writable)) or _make_key(made)

@@ -28,12 +28,12 @@ __all__ = [
     "is_contiguous",
     "leave",
     "overlaps",
+    "packed_strides",
     "parse_shape",
     "permute",
     "reshape_strides",
     "resolve_shape",
     "runs",
-    "strides_of",
     "transposition",
 ]
 
@@ -101,7 +101,7 @@ def parse_shape(shape: Any) -> Shape:
     return lengths
 
 
-def strides_of(shape: Shape, itemsize: int) -> Shape:
+def packed_strides(shape: Shape, itemsize: int) -> Shape:
     """Strides of rows after rows (C order), with no gaps."""
     strides, stride = [], itemsize
     for length in reversed(shape):
@@ -325,7 +325,7 @@ def reshape_strides(layout: Layout, shape: Shape, itemsize: int) -> Shape | None
     Both shapes are cut into groups of dimensions with as many elements; a group of the old one must be evenly spaced.
     """
     if math.prod(shape) == 0:
-        return strides_of(shape, itemsize)
+        return packed_strides(shape, itemsize)
     pairs = zip(layout.shape, layout.strides, strict=True)
     old = [(length, stride) for length, stride in pairs if length != 1]
     strides: list[int] = []
@@ -343,7 +343,7 @@ def reshape_strides(layout: Layout, shape: Shape, itemsize: int) -> Shape | None
         for k in range(first, i):
             if old[k][1] != old[k + 1][0] * old[k + 1][1]:
                 return None
-        strides += strides_of(shape[begin : j + 1], old[i][1])
+        strides += packed_strides(shape[begin : j + 1], old[i][1])
         i, j = i + 1, j + 1
     last = strides[-1] if strides else itemsize
     return tuple(strides + [last] * (len(shape) - len(strides)))

@@ -41,10 +41,10 @@ def offset(view: np.ndarray[Any, Any], array: np.ndarray[Any, Any]) -> int:
 
 
 @given(SHAPES)
-def test_strides_without_gaps_are_numpys(shape: tuple[int, ...]) -> None:
+def test_packed_strides_are_numpys(shape: tuple[int, ...]) -> None:
     """A fresh array has the strides that NumPy gives it."""
     assume(0 not in shape)
-    assert layout.strides_of(shape, ITEM) == np.empty(shape, np.int32).strides
+    assert layout.packed_strides(shape, ITEM) == np.empty(shape, np.int32).strides
 
 
 @given(views())

@@ -49,7 +49,7 @@ class SymbolicForm:
         self.device, self.dtype, self.itemsize = device, dtype, dtype.itemsize
         self.shape, self.writable = shape, writable
         self.packed = strides is None
-        self.strides = layout.strides_of(shape, dtype.itemsize) if strides is None else strides
+        self.strides = layout.packed_strides(shape, dtype.itemsize) if strides is None else strides
         self.size: Any = 1
         for length in shape:
             self.size = self.size * length
