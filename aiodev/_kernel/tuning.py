@@ -12,8 +12,8 @@ MOST_STEPS: Final = 16
 #: Calls that an operation remembers, 1 to 3 KB each. Larger: more memory for programs of many shapes; smaller: what is
 #: submitted is found out again, which takes ten to forty times as long. A sequence that grows meets a shape a step.
 MOST_CALLS: Final = 1 << 13
-#: Calls that differ in lengths alone and find out each what to submit, before one plan is made for all, in a millisecond
-#: or two; then twice as many before the next. Larger: a sequence that grows is slow for longer; smaller: plans for shapes
+#: Calls that differ in lengths alone and find out each what to submit, before one plan is made for all, in two or three
+#: milliseconds; then twice as many before the next. Larger: a sequence that grows is slow for longer; smaller: plans for shapes
 #: that are few.
 RECURRING: Final = 4
 #: Such calls before the next try, at most. Larger: a program whose lengths change late is slow for longer; smaller: bodies that
