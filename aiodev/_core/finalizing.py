@@ -24,11 +24,11 @@ def until_exit(finalized: _Class) -> _Class:
 
 def weakly(method: Callable[[], None]) -> Callable[[], None]:
     """A bound method that is called for as long as its object lives, and does not keep it."""
-    reference = weakref.WeakMethod(method)
+    reference, function = weakref.ref(method.__self__), method.__func__  # type: ignore[attr-defined]
 
     def call() -> None:
-        bound = reference()
-        if bound is not None:
-            bound()
+        own = reference()
+        if own is not None:
+            function(own)
 
     return call

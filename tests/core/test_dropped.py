@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import threading
 import time
 import weakref
+from collections.abc import Iterator
 
 import anyio
 import pytest
@@ -133,6 +135,59 @@ async def test_the_queue_of_a_dropped_stream_is_used_again() -> None:
         del stream
         let_the_watcher_catch_up()
     assert len(queues - left) < 200
+
+
+@contextlib.contextmanager
+def the_watcher_is_busy() -> Iterator[None]:
+    """Within it, the watcher's thread does nothing else."""
+    begun, over = threading.Event(), threading.Event()
+    watcher.call(lambda: (begun.set(), over.wait(30)))
+    assert begun.wait(30)
+    try:
+        yield
+    finally:
+        over.set()
+
+
+async def test_streams_that_come_and_go_wake_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream for each request: who makes the next ends those that were dropped, so that their queues are used again."""
+    await aiodev.init("cpu")
+    let_dropped_timelines_end()
+    wake_ups = list[None]()
+    wake = watcher._started().descriptor.wake
+    with the_watcher_is_busy():
+        monkeypatch.setattr(watcher._started().descriptor, "wake", lambda: (wake_ups.append(None), wake()))
+        for _ in range(500):
+            stream = aiodev.Stream("cpu")
+            await stream.call(abs, -1)
+            del stream
+            assert len(timeline._dropped) <= 2
+    assert len(wake_ups) <= 1
+
+
+async def test_a_dropped_stream_ends_though_nobody_makes_another() -> None:
+    """The watcher looks for such by itself."""
+    await aiodev.init("cpu")
+    for _ in range(3):
+        stream = aiodev.Stream("cpu")
+        gone = weakref.ref(stream.timeline)
+        await stream.call(abs, -1)
+        del stream
+        deadline = time.monotonic() + 30
+        while gone() is not None:
+            assert time.monotonic() < deadline
+            await anyio.sleep(0.01)
+
+
+def test_what_fails_later_is_logged_and_the_rest_is_called(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither the watcher's thread nor who makes a stream hears of it."""
+    called = threading.Event()
+    with the_watcher_is_busy():
+        watcher.call_later(lambda: 1 / 0)  # type: ignore[arg-type, return-value]
+        watcher.call_later(called.set)
+        assert watcher.catch_up(100)
+    assert called.is_set() and not watcher.catch_up(100)
+    assert "ZeroDivisionError" in caplog.text
 
 
 def test_a_dropped_timeline_is_known_until_it_has_reported() -> None:

@@ -62,6 +62,9 @@ _dropped: set[Timeline] = set()  # held by the watcher alone, until they are idl
 ended_operations: Counter[Device] = Counter()
 ended_faults: Counter[Device] = Counter()
 
+#: What is done for timelines that were dropped whenever one is made: two are ended and give their queues back.
+_ENDED_FOR_EACH: Final = 4
+
 #: In place of the number of an operation that is just being submitted: more than any.
 _UNKNOWN: Final = (1 << 63) - 1
 
@@ -156,6 +159,7 @@ class Timeline:
             self.counters = deferred.counters
             self.handle.start_soon(deferred.started)
         else:
+            watcher.catch_up(_ENDED_FOR_EACH)
             self.open_queue()
             self.bind()
         _living[id(self)] = self  # when it is whole, since other threads wait for all that live
@@ -548,7 +552,11 @@ class Timeline:
         # The watcher holds the timeline, and all that it keeps, until it is idle, and then ends it. It does so even if it
         # is idle now: the collector may have called us in the middle of anything, such as a backend that holds its lock.
         _dropped.add(self)
-        watcher.hand_over(self, self.counters[SUBMITTED], self.end)
+        counters = self.counters
+        if counters[COMPLETED] >= counters[SUBMITTED] and not counters[FAULTS] and not self.needed:
+            watcher.call_later(self.end)  # or by who makes the next one, so that requests with a stream each wake up nobody
+        else:
+            watcher.hand_over(self, counters[SUBMITTED], self.end)
 
 
 @until_exit
@@ -571,7 +579,7 @@ class _Lease:
 
     def __del__(self) -> None:
         if self.queue:
-            watcher.call(partial(self.executor.destroy_queue, self.queue))
+            watcher.call_later(partial(self.executor.destroy_queue, self.queue))
 
 
 def operation_totals() -> dict[Device, tuple[int, int, int, int]]:

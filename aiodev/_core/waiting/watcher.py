@@ -4,7 +4,9 @@ It starts on first need and runs callbacks, which must be short: hand a called f
 was dropped with work in flight, open the gate of a stream that waits for another kind of device.
 
 It also tends timelines that hold much memory for work that may be done (``Timeline.needed``), which no waiter may ever ask
-for. That is not urgent: it looks at them now and then, and a copy with a waiter wakes up no thread.
+for, and ends those that were dropped when their work was done. Neither is urgent: it looks after them now and then, so that a
+copy with a waiter wakes up no thread, nor does a stream that served a request. To wake the thread costs whoever does it some
+ten microseconds, and then the two of them want the GIL.
 
 ``watch`` takes no lock that the thread holds while it works: the garbage collector may call it, in that very
 thread, at any allocation.
@@ -25,6 +27,8 @@ from aiodev._core.waiting.waitset import WaitSet
 
 logger = logging.getLogger("aiodev")
 
+_FAILED = "a callback of the watcher failed"
+
 
 class _Job:
     """A callback with an identity of its own."""
@@ -38,7 +42,7 @@ class _Job:
         try:
             self.callback()
         except Exception:  # the thread goes on for everybody else
-            logger.exception("a callback of the watcher failed")
+            logger.exception(_FAILED)
 
 
 class Watcher:
@@ -48,6 +52,8 @@ class Watcher:
         self._starting = threading.RLock()
         self._inbox: deque[tuple[Tended | None, int, _Job]] = deque()
         self._tended: deque[weakref.ref[Tended]] = deque()
+        self._later: deque[Callable[[], object]] = deque()
+        self._ticks = False  # whether the thread looks after the two by itself, every ``TEND_EVERY``
         self._waits: WaitSet[_Job] | None = None
 
     def watch(self, timeline: Tended, value: int, callback: Callable[[], object]) -> None:
@@ -71,10 +77,37 @@ class Watcher:
 
     def tend(self, timeline: Tended) -> None:
         """Have ``timeline`` let go of what it needs no more, soon after that is so; for finalizers, too."""
-        idle = not self._tended
         self._tended.append(weakref.ref(timeline))
-        if idle:
-            self._started().descriptor.wake()
+        self._have_it_tick()
+
+    def call_later(self, callback: Callable[[], object]) -> None:
+        """Call ``callback`` within ``TEND_EVERY``, from the watcher's thread or by :meth:`catch_up`; for finalizers, too."""
+        self._later.append(callback)
+        self._have_it_tick()
+
+    def catch_up(self, most: int) -> bool:
+        """Call some of what was to be called later, here and now; whether there was any.
+
+        What Ctrl-C tears is not called again.
+        """
+        later = self._later
+        is_any = bool(later)
+        for _ in range(most):
+            try:
+                callback = later.popleft()
+            except IndexError:
+                break
+            try:
+                callback()
+            except Exception:  # it is nobody's here
+                logger.exception(_FAILED)
+        return is_any
+
+    def _have_it_tick(self) -> None:
+        if not self._ticks:
+            waits = self._started()
+            self._ticks = True
+            waits.descriptor.wake()
 
     def _tend(self) -> None:
         for _ in range(len(self._tended)):
@@ -103,8 +136,12 @@ class Watcher:
         poll = select.poll()
         poll.register(waits.descriptor.read_end, select.POLLIN)
         while True:
-            poll.poll(TEND_EVERY if self._tended else None)
+            is_woken = poll.poll(TEND_EVERY if self._ticks else None)
+            if not is_woken:
+                self._ticks = False  # before it looks, so that who comes behind that wakes it
             self._tend()
+            if (self.catch_up(len(self._later)) and not is_woken) or self._tended:
+                self._ticks = True
             done = waits.collect()
             while self._inbox:
                 timeline, value, job = self._inbox.popleft()

@@ -50,7 +50,7 @@ from aiodev._backends.executor.structs import FAULT_SLOTS, KIND_DEPENDENCY, KIND
 from aiodev._core.backend.interface import COUNTER_WORDS, Command, Fault, ScheduleStep
 from aiodev._core.backend.trace_log import TraceLog
 
-#: Words of a queue, by number, and what they are when it is used anew: streams are made often, and a view of each costs more.
+#: Words of a queue, by number, and what they are when it is used anew: streams are made often.
 _FRESH = tuple(
     (offset_of(Queue, name) // WORD, value)
     for value, names in (
@@ -59,6 +59,7 @@ _FRESH = tuple(
     )
     for name in names
 )
+_PENDING = offset_of(Queue, "pending") // WORD
 _PRIORITY = offset_of(Queue, "priority") // WORD
 _LOG = offset_of(Queue, "log") // WORD
 #: The head of a command: a ``KernelRecord`` without its arguments.
@@ -112,6 +113,7 @@ class NativeExecutor(HostExecutor):
         self._free: dict[int, deque[int]] = defaultdict(deque)
         self._reserved: dict[int, deque[int]] = defaultdict(deque)
         self._pool_of: dict[int, deque[int]] = {}
+        self._words: dict[int, memoryview[int]] = {}  # of every queue
         self._log = 0  # address of the log that submitters are to note operations in, or 0
         self._buffers: dict[int, ctypes.Array[ctypes.c_char]] = {}
         self._stopped = False
@@ -202,7 +204,7 @@ class NativeExecutor(HostExecutor):
         with self._lock:
             pool = (self._reserved if reserved else self._free)[index]
             try:
-                queue = next((q for q in pool if not Queue(q).pending.value), 0)
+                queue = next((q for q in pool if not self._words[q][_PENDING]), 0)
                 if queue:
                     pool.remove(queue)
             except (RuntimeError, ValueError):  # a finalizer that ran meanwhile has taken one
@@ -211,7 +213,7 @@ class NativeExecutor(HostExecutor):
             queue = self._make_queue(self._start_device(f"cpu:{index}-reserved", 1) if reserved else range_device, range_device)
             self._pool_of[queue] = pool
         self._forget_withdrawals(queue)
-        words = words_at(queue, sizeof(Queue) // WORD)
+        words = self._words[queue]
         for index, value in _FRESH:
             words[index] = value
         words[_PRIORITY] = priority + 1
@@ -234,6 +236,7 @@ class NativeExecutor(HostExecutor):
         queue.device = Device(device)
         queue.range_device = Device(range_device)
         queue.partitions = Partition(arena.allocate(self.thread_count * sizeof(Partition)))
+        self._words[queue.address] = words_at(queue.address, sizeof(Queue) // WORD)
         return queue.address
 
     def _admit(self, device: int) -> None:
@@ -269,7 +272,7 @@ class NativeExecutor(HostExecutor):
         with self._lock:
             self._log = 0 if log is None else log.address
             for queue in list(self._pool_of):
-                words_at(queue, sizeof(Queue) // WORD)[_LOG] = self._log
+                self._words[queue][_LOG] = self._log
 
     # Command buffers
 
