@@ -43,7 +43,7 @@ import operator
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from types import CodeType, FunctionType
-from typing import Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, NamedTuple, NoReturn, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
@@ -60,8 +60,18 @@ from aiodev._core.hooks import Hook
 from aiodev._core.streams.current import current_stream
 from aiodev._kernel.dispatch.call import Call, Number
 from aiodev._kernel.dispatch.repeated import Step, make_repeated
+from aiodev._kernel.dispatch.specializations import Specialization
 from aiodev._kernel.symbolic.plan import make_plan
-from aiodev._kernel.tuning import MOST_CALLS, MOST_PATIENCE, MOST_PLANS, MOST_STEPS, NARROW_PLANS, RECURRING, TURNS
+from aiodev._kernel.tuning import (
+    MOST_CALLS,
+    MOST_PATIENCE,
+    MOST_PLANS,
+    MOST_STEPS,
+    NARROW_PLANS,
+    RECURRING,
+    TURNS,
+    WORTH_A_PLAN,
+)
 
 __all__ = ["Operation", "differentiate", "operation"]
 
@@ -320,6 +330,7 @@ class Operation:
                     result = plan(*operands)
                     if result is not None:
                         enter(self.known, key, plan, self._most)
+                        family.note(plan)
                         return result
         for place in self._operands:
             value = given[place]
@@ -375,9 +386,11 @@ class Operation:
                     begin += 1
             return args
 
-        learn = None if family is None or others is None else functools.partial(self._plan, family, call, filled, others)
-        remember = functools.partial(self._remember, learn)
+        attempt = None if family is None or others is None else _Attempt(family, call, filled, others)
+        remember = functools.partial(self._remember, attempt)
         result = call._run(self._pass, filled(operands), key, remember)
+        if attempt is not None and not _are_ready(_specializations(call._steps, where)):
+            attempt.family.put_off()
         if key is not None and not record:  # what the body has refused is not kept
             enter(self._met, key, None, self._most)
         return result
@@ -397,19 +410,6 @@ class Operation:
         made = _Family()
         enter(self._families, kind, made, self._most)
         return made
-
-    def _plan(
-        self,
-        family: _Family,
-        call: Call,
-        arguments: Callable[[list[Any]], list[Any]],
-        others: Sequence[Sequence[Form]],
-        *found: Any,
-    ) -> None:
-        """Make a plan for the lengths that a call and others differ in."""
-        plan = make_plan(call, self._pass, arguments, others, *found)
-        if plan is not None:
-            family.keep(plan)
 
     def _take_apart(self, given: Sequence[Any]) -> list[Any] | None:
         """The arguments, with copies of operands that have elements of what is written; None where there are none."""
@@ -478,7 +478,7 @@ class Operation:
 
     def _remember(
         self,
-        learn: Callable[..., None] | None,
+        attempt: _Attempt | None,
         key: Hashable,
         steps: Sequence[Step],
         operands: Sequence[Any],
@@ -488,27 +488,29 @@ class Operation:
     ) -> None:
         if len(steps) > MOST_STEPS:
             return
-        specializations = [step.kernel._specializations.of(step.args, device) for step in steps]
-        if all(specialization.loading.ready for specialization in specializations):
+        specializations = _specializations(steps, device)
+        if _are_ready(specializations):
             apart = self._conditions(operands)
             launch = make_repeated(specializations, steps, operands, results, returned, apart)
             enter(self.known, key, launch, self._most)
             self._met.pop(key, None)
-            if learn is not None:
-                learn(steps, returned, specializations, apart)
+            if attempt is not None:
+                attempt.plan(self._pass, steps, returned, specializations, apart)
 
 
 class _Family:
     """Calls that differ in lengths and strides alone.
 
     Attributes:
-        plans: what serves many of them, the latest first.
+        plans: what serves many of them, that which was made or has served last first.
+        served: how many calls of new lengths they have served since one was last tried.
     """
 
-    __slots__ = ("_calls", "_examples", "_last", "_patience", "plans")
+    __slots__ = ("_calls", "_examples", "_last", "_patience", "plans", "served")
 
     def __init__(self) -> None:
         self.plans: list[Callable[..., Any]] = []
+        self.served = 0
         self._examples: list[list[Form]] = []  # the forms of arrays that plans were made of
         self._last: list[list[Form]] = []  # and of those of the last few calls, which may be several that take turns
         self._calls, self._patience = 0, RECURRING  # that no plan has served since one was last tried, and until the next
@@ -521,15 +523,60 @@ class _Family:
         others = [other for other in (*self._last, *self._examples) if len(other) == len(forms)]
         self._last = [forms, *self._last[: TURNS - 1]]
         self._calls += 1
+        if self.served >= WORTH_A_PLAN:
+            self._patience = RECURRING
         if self._calls < self._patience or not forms or not others:
             return None
-        self._calls, self._patience = 0, min(2 * self._patience, MOST_PATIENCE)
+        self._calls, self.served, self._patience = 0, 0, min(2 * self._patience, MOST_PATIENCE)
         return others if len(self.plans) >= NARROW_PLANS else [min(others, key=functools.partial(_differences, forms))]
 
+    def note(self, plan: Callable[..., Any]) -> None:
+        """A plan has served a call; it is tried first the next time."""
+        self.served += 1
+        if plan is not self.plans[0]:
+            self.plans = [plan, *(other for other in self.plans if other is not plan)]
+
+    def put_off(self) -> None:
+        """Try at the next such call what could not be tried, since code is still being compiled."""
+        self._patience = max(RECURRING, self._patience // 2)
+        self._calls = self._patience - 1
+
     def keep(self, plan: Callable[..., Any]) -> None:
-        """Have a plan that was made of the last call; the oldest is forgotten, if there are many."""
+        """Have a plan that was made of the last call; if there are many, that is forgotten that has not served for longest."""
         self.plans = [plan, *self.plans[: MOST_PLANS - 1]]
         self._examples = [*self._last[:1], *self._examples[: MOST_PLANS - 1]]
+
+
+class _Attempt(NamedTuple):
+    """A call of which a plan is to be made, for the lengths that it and others differ in.
+
+    Attributes:
+        family: whose plan it is.
+        call: the call.
+        arguments: those of the body, from the operands.
+        others: the forms of the others' arrays.
+    """
+
+    family: _Family
+    call: Call
+    arguments: Callable[[list[Any]], list[Any]]
+    others: Sequence[Sequence[Form]]
+
+    def plan(self, body: Callable[..., Any], *found: Any) -> None:
+        """Make it, if the body can be run with symbolic lengths."""
+        plan = make_plan(self.call, body, self.arguments, self.others, *found)
+        if plan is not None:
+            self.family.keep(plan)
+
+
+def _specializations(steps: Sequence[Step], device: Device) -> list[Specialization]:
+    """The compiled kernels of launches."""
+    return [step.kernel._specializations.of(step.args, device) for step in steps]
+
+
+def _are_ready(specializations: Sequence[Specialization]) -> bool:
+    """Whether all are loaded."""
+    return all(specialization.loading.ready for specialization in specializations)
 
 
 def _differences(forms: Sequence[Form], others: Sequence[Form]) -> int:

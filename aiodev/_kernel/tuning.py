@@ -19,15 +19,18 @@ RECURRING: Final = 4
 #: Such calls before the next try, at most. Larger: a program whose lengths change late is slow for longer; smaller: bodies that
 #: have no plan are run in vain more often.
 MOST_PATIENCE: Final = 1 << 10
+#: Calls that plans have to serve for the next to be tried as soon as the first was. Larger: lengths that change now and then
+#: are found out one by one; smaller: more time goes into plans than they save.
+WORTH_A_PLAN: Final = 32
 #: Calls among which one is looked for that differs little from the next. Larger: calls hold more, and take longer to compare;
 #: smaller: a plan is made of more lengths than grow, where several sequences take turns, and decides by them.
 TURNS: Final = 8
 #: Plans for the lengths that differ from one call to the next, before one is made for all that have ever differed. Larger:
 #: more plans are made where there are arrays of many widths; smaller: plans have more conditions, where few lengths grow.
 NARROW_PLANS: Final = 2
-#: Plans of calls that differ in lengths alone. Larger: more of them are tried in vain; smaller: where launches are chosen by
-#: the length, some lengths have none.
-MOST_PLANS: Final = 4
+#: Plans of calls that differ in lengths alone. Larger: more of them are tried in vain, which takes a microsecond each; smaller:
+#: where launches are chosen by the length, some lengths have none.
+MOST_PLANS: Final = 8
 
 # Compiling
 

@@ -25,6 +25,7 @@ __all__ = ["Axis", "reduce_arg_extreme", "reduce_variance", "reduce"]
 
 Axis = int | tuple[int, ...] | None
 _PLACE = np.dtype(np.int64)
+_MOST_CORRECTED = 1 << 32
 
 
 class _Way(NamedTuple):
@@ -41,10 +42,10 @@ class _Shares(NamedTuple):
     """How much an index of each launch takes."""
 
     short: bool  #: whether rows, or few columns at once, are reduced in order, by a kernel that may be for their length
-    blocks: int  #: that a row is cut into; 1 where rows are reduced whole
+    blocks: int  #: that a row is cut into; 1 where rows are reduced whole, and for columns
     rows: int  #: indices of a launch over whole rows
     parts: int  #: indices of a launch over rows of parts
-    slabs: int  #: that columns are cut into
+    slabs: int  #: that columns are cut into, where they are not reduced at once
     strips: int
     columns: int  #: indices of a launch that reduces columns at once; 0 where they are reduced in slabs
     room: int  #: elements of parts that columns need; those of the slabs are the first
@@ -59,12 +60,16 @@ def _shares(way: _Way, teams: bool, beside: bool = True) -> _Shares:
         columns = outer * strips if slabs == 1 else 0
         return _Shares(False, blocks, teams_for(outer, length), teams_for(outer, blocks), slabs, strips, columns, room)
     few = outer * length * inner <= FEW_REDUCED
-    blocks = 1 if length <= WHOLE_BLOCKS * BLOCK or outer >= MANY_REDUCED else -(-length // BLOCK)
-    rows = rows_beside(length, inner) if beside else 1
-    slabs = max(1, -(-length // slab_depth(rows)))
-    room = outer * slabs * inner * (1 if rows == 1 else 1 + rows)
     short = beside and 0 < length <= IN_ORDER and inner <= IN_ORDER_BESIDE and not few
     columns = outer if short else outer * inner if few else 0
+    blocks = slabs = 1
+    room = 0
+    if inner == 1:
+        blocks = 1 if length <= WHOLE_BLOCKS * BLOCK or outer >= MANY_REDUCED else -(-length // BLOCK)
+    elif not columns:  # else nobody asks, and a plan for all lengths would depend on the answer
+        rows = rows_beside(length, inner) if beside else 1
+        slabs = max(1, -(-length // slab_depth(rows)))
+        room = outer * slabs * inner * (1 if rows == 1 else 1 + rows)
     return _Shares(short, blocks, outer, outer, slabs, -(-inner // COLUMNS), columns, room)
 
 
@@ -149,7 +154,9 @@ def reduce_variance(
     _, outer, length, inner, _ = way
     shares = _shares(way, has_teams(x.device), beside=False)
     blocks, slabs, strips = shares.blocks, shares.slabs, shares.strips
-    freedom = max(length - corrected, 0.0)
+    # An integer where it can be: it may follow from a symbolic length, and divides like the float.
+    whole_one = corrected.is_integer() and abs(corrected) < _MOST_CORRECTED
+    freedom = max(length - int(corrected), 0) if whole_one else max(length - corrected, 0.0)
     if inner == 1 and blocks == 1:
         call.launch(kernels.rows, shares.rows, flat, length, freedom, out)
     elif inner > 1 and shares.columns:

@@ -15,6 +15,7 @@ from selection import examples, some
 
 import aiodev
 from aiodev import kernels
+from aiodev._kernel.operation import Operation
 from aiodev._kernel.tuning import MOST_PLANS, RECURRING
 
 BLOCK = 16
@@ -102,6 +103,41 @@ def test_a_length_that_was_never_met_needs_no_body() -> None:
     assert 0 < sum(len(family.plans) for family in operation._families.values()) <= MOST_PLANS
     operation.forget()
     assert not operation._families
+
+
+def test_a_width_that_is_new_is_soon_served() -> None:
+    """Plans that served many calls were worth their time: the next is made as soon as the first was, not later and later."""
+    total, host = summing(), numbers(9, 200)
+    x = on_device(host)
+    for rows in range(2, 9):
+        before = total.ran
+        for length in range(1, 100):
+            found = total(x[:rows, :length]).numpy_blocking()
+            assert np.array_equal(found, host[:rows, :length].sum(1) + length), (rows, length)
+        assert total.ran - before < 5 * RECURRING, rows
+    assert total.ran - before == 0  # there are plans for any number of rows
+
+
+def test_what_is_met_while_code_is_compiled_does_not_count() -> None:
+    """A program whose kernels are new tries a plan as soon as they are there."""
+
+    @aiodev.kernel
+    def double(i: int, x: Any, out: Any) -> None:
+        out[i] = x[i] + x[i]
+
+    def doubled(call: aiodev.Call, x: aiodev.Array, /) -> aiodev.Array:
+        result = call.new(x.shape, x.dtype)
+        call.launch(double, x.size, x, result)
+        return result
+
+    twice, host = Counted(doubled, reads=["x"]), numbers(400)
+    x = on_device(host)
+    found = [twice(x[:length]) for length in range(1, 300)]
+    assert all(np.array_equal(each.numpy_blocking(), 2 * host[: each.size]) for each in found)
+    ran = twice.ran
+    for length in range(300, 400):
+        assert np.array_equal(twice(x[:length]).numpy_blocking(), 2 * host[:length])
+    assert twice.ran <= ran + RECURRING
 
 
 def test_every_length_that_differs_is_one_of_the_plan() -> None:
@@ -301,7 +337,7 @@ def test_functions_of_growing_arrays_are_what_their_bodies_compute(
 
 
 #: Those whose launches follow from the lengths by arithmetic alone.
-PLANNED = [name for name in FUNCTIONS if name not in ("var", "attention", "concat of columns", "roll", "sort", "argsort")]
+PLANNED = [name for name in FUNCTIONS if name not in ("attention", "concat of columns", "roll", "sort", "argsort")]
 
 
 @pytest.mark.parametrize("name", some(PLANNED, 5))
@@ -315,3 +351,19 @@ def test_functions_of_the_library_have_plans(name: str) -> None:
     for length in range(24, 60):
         function(wide[:length], wide[:length])
     assert any(family.plans for own in operations for family in own._families.values())
+
+
+@pytest.mark.parametrize("name", ["sum of columns", "max", "var", "softmax", "running down"])
+def test_bodies_of_functions_of_the_library_run_for_few_lengths(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that they decide by, and do not need, makes conditions."""
+    function, ran = FUNCTIONS[name], list[str]()
+    wide = on_device(numbers(300, 20))
+    for length in (20, 21, 100, 205, 299):
+        function(wide[:length], wide[:length]).numpy_blocking()  # so the kernels are there
+    for own in list(aiodev._kernel.operation._operations):  # type: ignore[attr-defined]
+        own.forget()
+    run = Operation._pass
+    monkeypatch.setattr(Operation, "_pass", lambda own, call, *args: (ran.append(own.name), run(own, call, *args))[1])
+    for length in range(2, 300):
+        function(wide[:length], wide[:length])
+    assert 0 < len(ran) < 60

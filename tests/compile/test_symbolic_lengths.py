@@ -32,6 +32,11 @@ def either(a: Any, b: Any) -> Any:
     return a * 2 if a == b else b + 1
 
 
+def quotient_and_rest(a: Any, b: Any) -> Any:
+    whole, rest = divmod(a, b if b > 0 else 3)
+    return whole * 5 - rest + divmod(9, a if a > 0 else 2)[1]
+
+
 def shifted(a: Any, b: Any) -> Any:
     return (a >> 3) + (b << 1)
 
@@ -51,6 +56,8 @@ STEPS: list[Callable[[Any, Any], Any]] = [
     remainder,
     ceil_divide,
     either,
+    quotient_and_rest,
+    lambda a, b: a.bit_length() * b,
     shifted,
     lambda a, b: range(a % 5 if a > 0 else 1)[-1] if a % 5 != 0 and a > 0 else b,
 ]

@@ -215,6 +215,13 @@ class Length:
         own = self._lifted(other)
         return NotImplemented if own is None else own - own // self * self
 
+    def __divmod__(self, other: Any) -> Any:
+        return NotImplemented if self._lifted(other) is None else (self // other, self % other)
+
+    def __rdivmod__(self, other: Any) -> Any:
+        own = self._lifted(other)
+        return NotImplemented if own is None else divmod(own, self)
+
     def __rshift__(self, other: Any) -> Any:
         return self // (1 << other) if isinstance(other, int) else NotImplemented
 
@@ -259,6 +266,15 @@ class Length:
 
     def __bool__(self) -> bool:
         return bool(self != 0)
+
+    def bit_length(self) -> int:
+        """As many bits as the example has, which it is to have from now on."""
+        if self < 0:
+            return int((-self).bit_length())
+        bits = self.value.bit_length()
+        if self >= 1 << bits or (bits and self < 1 << bits - 1):
+            raise AssertionError(f"{self.text()} has not so many bits as its example")
+        return bits
 
     def __index__(self) -> int:
         """The example, which it is to equal from now on."""
