@@ -16,7 +16,8 @@ import pytest
 
 import aiodev
 from aiodev._core.timeline import timeline
-from aiodev._core.waiting.watcher import watcher
+from aiodev._core.tuning import LATER_AT_ONCE
+from aiodev._core.waiting.watcher import Watcher, watcher
 from aiodev.testing import Latch
 
 
@@ -149,20 +150,68 @@ def the_watcher_is_busy() -> Iterator[None]:
         over.set()
 
 
-async def test_streams_that_come_and_go_wake_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream for each request: who makes the next ends those that were dropped, so that their queues are used again."""
+async def test_streams_that_come_and_go_wake_up_the_watcher_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream for each request: not each that was dropped costs a wake-up."""
     await aiodev.init("cpu")
     let_dropped_timelines_end()
     wake_ups = list[None]()
-    wake = watcher._started().descriptor.wake
+    assert watcher._waits is not None
+    descriptor = watcher._waits.descriptor
+    wake = descriptor.wake
     with the_watcher_is_busy():
-        monkeypatch.setattr(watcher._started().descriptor, "wake", lambda: (wake_ups.append(None), wake()))
-        for _ in range(500):
+        watcher._ticks = True  # as while streams come and go
+        monkeypatch.setattr(descriptor, "wake", lambda: (wake_ups.append(None), wake()))
+        for _ in range(5 * LATER_AT_ONCE):
             stream = aiodev.Stream("cpu")
             await stream.call(abs, -1)
             del stream
-            assert len(timeline._dropped) <= 2
-    assert len(wake_ups) <= 1
+    assert len(wake_ups) == 5
+    let_dropped_timelines_end()
+
+
+async def test_a_chain_of_dropped_streams_ends_at_once() -> None:
+    """Each holds the one that it waited for, which ends when it does: that is not put off again and again."""
+    await aiodev.init("cpu")
+    before, ends = aiodev.Stream("cpu"), list[weakref.ref[object]]()
+    gate = before._gate()
+    for _ in range(300):
+        stream = aiodev.Stream("cpu")
+        stream.wait_stream(before)
+        ends.append(weakref.ref(before.timeline))
+        before = stream
+    gate.open()
+    await before.synchronize()
+    began = time.monotonic()
+    del stream, before, gate
+    while any(end() is not None for end in ends):
+        assert time.monotonic() < began + 20  # a tick for each would take thirty seconds
+        await anyio.sleep(0.01)
+
+
+def test_the_watcher_starts_though_its_own_thread_drops_a_stream() -> None:
+    """Whoever starts it waits for its thread; and that, at its first allocation, may be the one that collects a stream."""
+    started = Watcher()
+    called = threading.Event()
+
+    class Collected:
+        def __del__(self) -> None:
+            started.call(called.set)
+
+    run = started._run
+    started._run = lambda waits: (Collected(), run(waits))  # type: ignore[method-assign, return-value, func-returns-value]
+    reentered = list[Collected]()
+    start = threading.Thread.start
+
+    def starting(thread: threading.Thread) -> None:
+        reentered.append(Collected())
+        reentered.clear()  # a finalizer in the thread that starts it
+        start(thread)
+
+    first = threading.Event()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(threading.Thread, "start", starting)
+        started.call(first.set)
+    assert first.wait(30) and called.wait(30)
 
 
 async def test_a_dropped_stream_ends_though_nobody_makes_another() -> None:
@@ -180,13 +229,11 @@ async def test_a_dropped_stream_ends_though_nobody_makes_another() -> None:
 
 
 def test_what_fails_later_is_logged_and_the_rest_is_called(caplog: pytest.LogCaptureFixture) -> None:
-    """Neither the watcher's thread nor who makes a stream hears of it."""
+    """The watcher's thread goes on."""
     called = threading.Event()
-    with the_watcher_is_busy():
-        watcher.call_later(lambda: 1 / 0)  # type: ignore[arg-type, return-value]
-        watcher.call_later(called.set)
-        assert watcher.catch_up(100)
-    assert called.is_set() and not watcher.catch_up(100)
+    watcher.call_later(lambda: 1 / 0)
+    watcher.call_later(called.set)
+    assert called.wait(30)
     assert "ZeroDivisionError" in caplog.text
 
 

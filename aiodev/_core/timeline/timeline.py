@@ -62,9 +62,6 @@ _dropped: set[Timeline] = set()  # held by the watcher alone, until they are idl
 ended_operations: Counter[Device] = Counter()
 ended_faults: Counter[Device] = Counter()
 
-#: What is done for timelines that were dropped whenever one is made: two are ended and give their queues back.
-_ENDED_FOR_EACH: Final = 4
-
 #: In place of the number of an operation that is just being submitted: more than any.
 _UNKNOWN: Final = (1 << 63) - 1
 
@@ -159,7 +156,6 @@ class Timeline:
             self.counters = deferred.counters
             self.handle.start_soon(deferred.started)
         else:
-            watcher.catch_up(_ENDED_FOR_EACH)
             self.open_queue()
             self.bind()
         _living[id(self)] = self  # when it is whole, since other threads wait for all that live
@@ -539,7 +535,7 @@ class Timeline:
         self.report()
         _dropped.discard(self)  # not before: at exit, what is reported is looked for there
         if self.lost is None and self._lease is None:
-            self._lease = _Lease(self.operations, self.queue)
+            self._lease = _Lease(self.operations, self.queue, self._reserved)
             ended_operations[self.device] += self.counters[COMPLETED]
             ended_faults[self.device] += self.counters[FAULTS]
 
@@ -553,8 +549,9 @@ class Timeline:
         # is idle now: the collector may have called us in the middle of anything, such as a backend that holds its lock.
         _dropped.add(self)
         counters = self.counters
-        if counters[COMPLETED] >= counters[SUBMITTED] and not counters[FAULTS] and not self.needed:
-            watcher.call_later(self.end)  # or by who makes the next one, so that requests with a stream each wake up nobody
+        is_over = counters[COMPLETED] >= counters[SUBMITTED] and not counters[FAULTS] and not self.needed
+        if is_over and not self._reserved:
+            watcher.call_later(self.end)  # so that requests with a stream each do not wake it up each
         else:
             watcher.hand_over(self, counters[SUBMITTED], self.end)
 
@@ -571,15 +568,20 @@ class _Lease:
     that it ends the timeline.
     """
 
-    __slots__ = ("executor", "queue")
+    __slots__ = ("executor", "queue", "reserved")
 
-    def __init__(self, executor: Executor, queue: int) -> None:
+    def __init__(self, executor: Executor, queue: int, reserved: bool) -> None:
         self.executor = executor
         self.queue = queue
+        self.reserved = reserved
 
     def __del__(self) -> None:
         if self.queue:
-            watcher.call_later(partial(self.executor.destroy_queue, self.queue))
+            give_back = partial(self.executor.destroy_queue, self.queue)
+            if self.reserved:  # the next one would get a worker of its own
+                watcher.call(give_back)
+            else:
+                watcher.call_later(give_back)
 
 
 def operation_totals() -> dict[Device, tuple[int, int, int, int]]:

@@ -5,8 +5,8 @@ was dropped with work in flight, open the gate of a stream that waits for anothe
 
 It also tends timelines that hold much memory for work that may be done (``Timeline.needed``), which no waiter may ever ask
 for, and ends those that were dropped when their work was done. Neither is urgent: it looks after them now and then, so that a
-copy with a waiter wakes up no thread, nor does a stream that served a request. To wake the thread costs whoever does it some
-ten microseconds, and then the two of them want the GIL.
+copy with a waiter wakes up no thread, nor does each stream that served a request. To wake the thread costs whoever does it
+some ten microseconds, and then the two of them want the GIL.
 
 ``watch`` takes no lock that the thread holds while it works: the garbage collector may call it, in that very
 thread, at any allocation.
@@ -21,13 +21,12 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 
+from aiodev._core.sigint import sigint_held
 from aiodev._core.timeline.points import Tended
-from aiodev._core.tuning import TEND_EVERY
+from aiodev._core.tuning import LATER_AT_ONCE, TEND_EVERY
 from aiodev._core.waiting.waitset import WaitSet
 
 logger = logging.getLogger("aiodev")
-
-_FAILED = "a callback of the watcher failed"
 
 
 class _Job:
@@ -42,17 +41,17 @@ class _Job:
         try:
             self.callback()
         except Exception:  # the thread goes on for everybody else
-            logger.exception(_FAILED)
+            logger.exception("a callback of the watcher failed")
 
 
 class Watcher:
     """Calls back when a timeline reaches a value."""
 
     def __init__(self) -> None:
-        self._starting = threading.RLock()
+        self._starting = threading.Lock()  # nobody waits for it: see `_start`
         self._inbox: deque[tuple[Tended | None, int, _Job]] = deque()
         self._tended: deque[weakref.ref[Tended]] = deque()
-        self._later: deque[Callable[[], object]] = deque()
+        self._later: deque[_Job] = deque()
         self._ticks = False  # whether the thread looks after the two by itself, every ``TEND_EVERY``
         self._waits: WaitSet[_Job] | None = None
 
@@ -68,46 +67,49 @@ class Watcher:
     def hand_over(self, timeline: Tended, value: int, callback: Callable[[], object]) -> None:
         """Call ``callback`` as ``watch`` does, but always from the watcher's thread: for finalizers, under any lock."""
         self._inbox.append((timeline, value, _Job(callback)))
-        self._started().descriptor.wake()
+        self._wake()
 
     def call(self, callback: Callable[[], object]) -> None:
         """Call ``callback`` soon, from the watcher's thread; for finalizers, too."""
         self._inbox.append((None, 0, _Job(callback)))
-        self._started().descriptor.wake()
+        self._wake()
+
+    def call_later(self, callback: Callable[[], object]) -> None:
+        """Call ``callback`` as ``call`` does, within ``TEND_EVERY``, or as soon as there are many such."""
+        self._later.append(_Job(callback))
+        if not self._ticks or len(self._later) % LATER_AT_ONCE == 0:
+            self._wake()
 
     def tend(self, timeline: Tended) -> None:
         """Have ``timeline`` let go of what it needs no more, soon after that is so; for finalizers, too."""
         self._tended.append(weakref.ref(timeline))
-        self._have_it_tick()
-
-    def call_later(self, callback: Callable[[], object]) -> None:
-        """Call ``callback`` within ``TEND_EVERY``, from the watcher's thread or by :meth:`catch_up`; for finalizers, too."""
-        self._later.append(callback)
-        self._have_it_tick()
-
-    def catch_up(self, most: int) -> bool:
-        """Call some of what was to be called later, here and now; whether there was any.
-
-        What Ctrl-C tears is not called again.
-        """
-        later = self._later
-        is_any = bool(later)
-        for _ in range(most):
-            try:
-                callback = later.popleft()
-            except IndexError:
-                break
-            try:
-                callback()
-            except Exception:  # it is nobody's here
-                logger.exception(_FAILED)
-        return is_any
-
-    def _have_it_tick(self) -> None:
         if not self._ticks:
-            waits = self._started()
-            self._ticks = True
+            self._wake()
+
+    def _wake(self) -> None:
+        waits = self._waits
+        if waits is None:
+            waits = self._start()
+        if waits is not None:
             waits.descriptor.wake()
+
+    def _start(self) -> WaitSet[_Job] | None:
+        """Start the thread; None if somebody does so already.
+
+        That may be whoever waits for this very thread, or this one, further up: a finalizer may come in between. What was left
+        to be done then is found, since the thread is woken up once more when it has started.
+        """
+        with sigint_held:  # a lock that is kept would keep the thread from ever starting
+            if not self._starting.acquire(blocking=False):
+                return None
+            try:
+                if self._waits is None:
+                    waits: WaitSet[_Job] = WaitSet()
+                    threading.Thread(target=self._run, args=(waits,), name="aiodev-watcher", daemon=True).start()
+                    self._waits = waits  # last: where no thread could be started, the next who comes tries again
+                return self._waits
+            finally:
+                self._starting.release()
 
     def _tend(self) -> None:
         for _ in range(len(self._tended)):
@@ -121,27 +123,27 @@ class Watcher:
                 timeline.tended = True
                 self._tended.append(reference)
 
-    def _started(self) -> WaitSet[_Job]:
-        waits = self._waits
-        if waits is None:
-            with self._starting:
-                if self._waits is None:
-                    waits = WaitSet()
-                    threading.Thread(target=self._run, args=(waits,), name="aiodev-watcher", daemon=True).start()
-                    self._waits = waits  # last: where no thread could be started, the next who comes tries again
-                waits = self._waits
-        return waits
+    def _call_later_ones(self) -> bool:
+        """Call some of what was to be called later, which may leave more of that; whether there was any."""
+        later = self._later
+        is_any = bool(later)
+        for _ in range(2 * LATER_AT_ONCE):
+            if not later:
+                break
+            later.popleft().run()
+        return is_any
 
     def _run(self, waits: WaitSet[_Job]) -> None:
         poll = select.poll()
         poll.register(waits.descriptor.read_end, select.POLLIN)
+        patience: int | None = None
         while True:
-            is_woken = poll.poll(TEND_EVERY if self._ticks else None)
-            if not is_woken:
-                self._ticks = False  # before it looks, so that who comes behind that wakes it
+            poll.poll(patience)
+            self._ticks = False  # before it looks: who comes behind that wakes it up
             self._tend()
-            if (self.catch_up(len(self._later)) and not is_woken) or self._tended:
+            if self._call_later_ones() or self._tended:
                 self._ticks = True
+            patience = 0 if self._later else TEND_EVERY if self._ticks else None
             done = waits.collect()
             while self._inbox:
                 timeline, value, job = self._inbox.popleft()

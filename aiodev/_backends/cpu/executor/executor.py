@@ -374,8 +374,9 @@ class NativeExecutor(HostExecutor):
         return faults
 
     def _forget_errors(self, queue: int, before: int) -> None:
-        for key in [key for key in self._errors if key[0] == queue and key[1] < before]:
-            del self._errors[key]
+        for key in list(self._errors):  # other threads enter some, and forget some, meanwhile
+            if key[0] == queue and key[1] < before:
+                self._errors.pop(key, None)
 
     # Entries
 
