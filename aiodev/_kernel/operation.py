@@ -262,7 +262,7 @@ class Operation:
         names, operands = self._names, self._operands
         namespace: dict[str, Any] = {
             "Array": Array, "_find": self.known.get, "_slow": self._call_slowly, "_freeze": _freeze,
-            "_list": list, "_tuple": tuple, "_int": int, "_float": float, "_str": str,
+            "_list": list, "_tuple": tuple, "_len": len, "_int": int, "_float": float, "_str": str,
         }  # fmt: skip
         shown, kind = [], None
         for parameter in self._parameters:
@@ -280,6 +280,9 @@ class Operation:
             shown.append("/")
         options = [_option(own) for place, own in enumerate(self._parameters) if place not in operands]
         forms, passed = [], []
+        sequences = [names[place] for place in operands if names[place] in self._several]
+        if len(sequences) > 1:  # else the number of all operands tells that of each
+            options += [f"_len({own})" for own in sequences]
         for own in (names[place] for place in operands):
             several = own in self._several
             forms.append(_FORMS.format(own) if several else _FORM.format(own))
@@ -612,24 +615,28 @@ def _kind_of(operand: Any) -> Any:
 def _option(parameter: inspect.Parameter) -> str:
     """The expression of what of an option is in the key.
 
-    None, strings and either integers or floats are there as they are, since nothing else equals them; truth values, if the
-    default is one. All others are frozen, to a tuple with their class.
+    None, strings and either integers or floats are there as they are, since nothing else equals them, but for 0.0, which -0.0
+    does; truth values, if the default is one. All others are frozen, to a tuple with their class.
     """
     own, default = parameter.name, parameter.default
     if isinstance(default, bool):
         return f"({own} if {own} is True or {own} is False else _freeze({own}))"
-    usual = ["float" if isinstance(default, float) else "int", "str"]
+    number = f"({own}.__class__ is _float and {own} != 0)" if isinstance(default, float) else f"{own}.__class__ is _int"
+    usual = [number, f"{own}.__class__ is _str"]
     first, second = usual[::-1] if isinstance(default, str) else usual
-    known = f"{own}.__class__ is _{first} or {own} is None or {own}.__class__ is _{second}"
-    return f"({own} if {known} else _freeze({own}))"
+    return f"({own} if {first} or {own} is None or {second} else _freeze({own}))"
 
 
 def _freeze(value: Any) -> Hashable:
-    """What equals that of another option only if both are of one class and equal, in all of their parts."""
+    """What equals that of another option only if both are of one class and equal, in all of their parts and their signs."""
     if value.__class__ is list or isinstance(value, tuple):
         return value.__class__, *[one if one.__class__ is int else _freeze(one) for one in value]
     if isinstance(value, np.ndarray):
         return np.ndarray, value.dtype, value.shape, value.tobytes()
+    if isinstance(value, np.generic):
+        return value.__class__, value.dtype, value.tobytes()
+    if isinstance(value, float | complex):
+        return value.__class__, repr(value)
     return value.__class__, value
 
 

@@ -28,6 +28,9 @@ TURNS: Final = 8
 #: Plans for the lengths that differ from one call to the next, before one is made for all that have ever differed. Larger:
 #: more plans are made where there are arrays of many widths; smaller: plans have more conditions, where few lengths grow.
 NARROW_PLANS: Final = 2
+#: Lines of a plan at most: conditions, and quotients. Larger: plans that take longer to look at than a body to run; smaller:
+#: bodies that decide much have none.
+MOST_LINES: Final = 200
 #: Plans of calls that differ in lengths alone. Larger: more of them are tried in vain, which takes a microsecond each; smaller:
 #: where launches are chosen by the length, some lengths have none.
 MOST_PLANS: Final = 8

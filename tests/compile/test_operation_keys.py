@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -366,6 +367,57 @@ def test_options_are_told_by_class_and_value() -> None:
     function(x, out, {})
     assert seen[-1] == {} and function.repeated == 2 * len(options)
     assert out.numpy_blocking().tolist() == [4 * len(options) + 2]
+
+
+@pytest.mark.parametrize("given", [0.0, complex(0, 0.0), np.float32(0), (1, 0.0)])
+def test_zeros_are_told_by_their_signs(given: Any) -> None:
+    """Which a body may copy, though the two are equal."""
+
+    def signs(call: aiodev.Call, x: aiodev.Array, /, *, by: Any = 0.5, out: aiodev.Array | None = None) -> aiodev.Array:
+        result = call.out(x.shape, x.dtype)
+        part = by[1] if isinstance(by, tuple) else by.imag if isinstance(by, complex) else by
+        call.launch(add_scaled, x.size, math.copysign(1.0, part), x, result)
+        return result
+
+    signed = Counted(signs, reads=["x"], writes="out")
+    x, out = on_device([1.0]), on_device([0.0])
+    negative = (1, -0.0) if isinstance(given, tuple) else np.conj(given) if isinstance(given, complex) else -given
+    for _ in range(3):
+        signed(x, by=given, out=out)
+    assert out.numpy_blocking()[0] == 3.0
+    for _ in range(3):
+        signed(x, by=negative, out=out)
+    assert out.numpy_blocking()[0] == 0.0 and signed.ran == 4
+
+
+def test_several_sequences_are_told_apart_by_their_lengths() -> None:
+    """Not by that of all arrays together."""
+
+    def counts(call: aiodev.Call, xs: Any, ys: Any, /, *, out: aiodev.Array | None = None) -> aiodev.Array:
+        result = call.out(xs[0].shape, xs[0].dtype)
+        call.launch(add_scaled, 1, 10.0 * len(xs) + len(ys), xs[0], result)
+        return result
+
+    counted = Counted(counts, reads=["*xs", "*ys"], writes="out")
+    arrays = [on_device([1.0]) for _ in range(4)]
+    for _ in range(3):
+        for first in (1, 3, 2):
+            out = on_device([0.0])
+            counted(arrays[:first], arrays[first:], out=out)
+            assert out.numpy_blocking()[0] == 9 * first + 4
+    assert counted.ran == 6
+
+
+def test_a_copy_of_another_shape_is_refused() -> None:
+    """It would read beyond what is copied."""
+
+    def copied(call: aiodev.Call, x: aiodev.Array, /, *, out: aiodev.Array | None = None) -> aiodev.Array:
+        call.copy(call.out((3,), "float32"), x)
+        return call.out((3,), "float32")
+
+    for x in (on_device([1.0]), on_device([1, 2, 3], "f8")):
+        with pytest.raises(aiodev.LaunchError, match="dst"):
+            Counted(copied, reads=["x"], writes="out")(x)
 
 
 def test_defaults_of_every_kind() -> None:

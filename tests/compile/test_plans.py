@@ -200,11 +200,23 @@ def submit_otherwise(call: aiodev.Call, x: aiodev.Array) -> None:
     aiodev.zeros(x.shape, x.dtype, x.device)
 
 
+TILES = {20: 5}
+
+
+def take_as_key_if_it_is_one(call: aiodev.Call, x: aiodev.Array) -> None:
+    try:
+        call.scratch((TILES[x.shape[1]],), x.dtype)
+    except (KeyError, TypeError):
+        pass
+    except Exception:
+        call.scratch((1,), x.dtype)
+
+
 def say_once(call: aiodev.Call, x: aiodev.Array) -> None:
     call.once()
 
 
-@pytest.mark.parametrize("step", [refuse_keys, take_as_index, submit_otherwise, say_once])
+@pytest.mark.parametrize("step", [refuse_keys, take_as_key_if_it_is_one, take_as_index, submit_otherwise, say_once])
 def test_what_has_no_symbolic_counterpart_is_found_out_each_time(step: Callable[..., None]) -> None:
     """And is right; nothing is submitted for it that was not asked for."""
 
@@ -252,6 +264,34 @@ def test_what_is_refused_is_refused_with_a_plan_too() -> None:
     for length in (*range(1, 50), 98):
         expected[:length] += numbers(200)[:length]
     assert np.array_equal(y.numpy_blocking(), expected)
+
+
+@aiodev.kernel
+def add_windows(plane: int, x: Any, scratch: Any, out: Any) -> None:
+    for i in range(out.shape[1]):
+        scratch[plane, i] = x[plane, i] + x[plane, i + 2]
+        out[plane, i] = scratch[plane, i]
+
+
+def test_lengths_that_would_be_negative_are_refused_with_a_plan_too() -> None:
+    """Of results and of scratch memory, where the launch is over something else."""
+
+    def windows(call: aiodev.Call, x: aiodev.Array, /) -> aiodev.Array:
+        planes, length = x.shape
+        result, scratch = call.new((planes, length - 2), x.dtype), call.scratch((planes, length - 2), x.dtype)
+        call.launch(add_windows, planes, x, scratch, result)
+        return result
+
+    added, host = Counted(windows, reads=["x"]), numbers(3, 60)
+    x = on_device(host)
+    asyncio.run(add_windows.compile(x[:, :9], x, x))
+    for length in (*range(9, 30), 2, 3, 4, 50):
+        expected = host[:, : length - 2] + host[:, 2:length]
+        assert np.array_equal(added(x[:, :length]).numpy_blocking(), expected)
+    assert added.ran < 3 * RECURRING
+    for length in (0, 1):
+        with pytest.raises(ValueError, match="a length cannot be negative"):
+            added(x[:, :length])
 
 
 def test_operands_in_one_memory_are_told_apart() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import numbers
 import pickle
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from selection import examples
 
-from aiodev._kernel.symbolic.length import Length, Trace, example
+from aiodev._kernel.symbolic.length import Length, NotSymbolic, Trace, example, refusals
 
 
 def floor_divide(a: Any, b: Any) -> Any:
@@ -127,6 +128,52 @@ def test_an_index_is_the_example() -> None:
     assert len(trace.lines) == 1
 
 
+#: What is no polynomial, of a number that may be a length.
+OTHERWISE: list[Callable[[Any], Any]] = [
+    lambda n: n * 1.5, lambda n: n / 2, lambda n: 7 / n, lambda n: n == 3.0, lambda n: n != 3.5, lambda n: n < 2.5,
+    lambda n: n <= 2.5, lambda n: n == np.float32(3), lambda n: n**2, lambda n: 2**n, lambda n: n & 6, lambda n: 6 & n,
+    lambda n: n | 8, lambda n: n ^ 1, lambda n: 1 << n, lambda n: 99 >> n, lambda n: math.isqrt(n), lambda n: math.ceil(n / 2),
+    lambda n: round(n, -1), lambda n: f"{n:03d}", lambda n: str(n), lambda n: np.min_scalar_type(n).name,
+    lambda n: np.array([n, 1]).dtype.name, lambda n: np.asarray(n).tobytes(), lambda n: n.to_bytes(4, "big"),
+    lambda n: getattr(n, "real", 0), lambda n: n.as_integer_ratio(), lambda n: n + np.uint8(200), lambda n: np.int8(100) * n,
+    lambda n: n // np.uint8(64), lambda n: n in {3.5: 0} if n > 1e3 else [n].index(n), lambda n: int(n), lambda n: complex(n),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("compute", OTHERWISE)
+@pytest.mark.parametrize("value", [2, 3, 300])
+def test_what_is_no_polynomial_is_that_of_the_example(compute: Callable[[Any], Any], value: int) -> None:
+    """For no other length: a condition says so."""
+    trace = Trace()
+
+    def result(n: Any) -> Any:
+        try:
+            return compute(n)
+        except Exception as error:
+            return type(error)
+
+    with np.errstate(over="ignore"):
+        found, expected = result(trace.symbol("n", value)), result(value)
+    assert found == expected and (isinstance(found, Length) or type(found) is type(expected))
+    assert evaluate(trace, {"n": value + 1}, []) is None
+
+
+def test_integers_that_are_polynomials_after_all() -> None:
+    """And others that need a comparison only."""
+    trace = Trace()
+    n = trace.symbol("n", 5)
+    assert [example(one) for one in (+n, ~n, abs(n - 9), round(n), math.floor(n), math.ceil(n), math.trunc(n))] == [
+        5, -6, 4, 5, 5, 5, 5,
+    ]  # fmt: skip
+    assert trace.lines == [("", "n < 9")]
+
+
+def test_a_trace_is_bounded() -> None:
+    """A range is searched one by one for what is no plain number."""
+    with pytest.raises(NotSymbolic):
+        assert Trace().symbol("n", 5) in range(1000, 1 << 31)
+
+
 def test_whoever_asks_is_told_that_it_is_an_integer() -> None:
     """So that a body decides by it as by the length that it stands for."""
     n = Trace().symbol("n", 3)
@@ -135,15 +182,13 @@ def test_whoever_asks_is_told_that_it_is_an_integer() -> None:
 
 def test_a_length_is_no_key_and_stays_in_its_trace() -> None:
     n = Trace().symbol("n", 3)
-    for taken in (hash, pickle.dumps, copy.copy):
+    for taken in (pickle.dumps, copy.copy):
         with pytest.raises(TypeError):
-            taken(n)  # type: ignore[operator]
-    floats: list[Callable[[], Any]] = [
-        lambda: n * 1.5, lambda: n / 2, lambda: n == 3.0, lambda: n != 3.5, lambda: n < 2.5, lambda: n == np.float32(3),
-    ]  # fmt: skip
-    for refused in floats:
-        with pytest.raises(TypeError):
-            refused()
+            taken(n)
+    before = refusals()
+    with pytest.raises(NotSymbolic):
+        hash(n)
+    assert refusals() == before + 1
     with pytest.raises(ZeroDivisionError):
         7 // Trace().symbol("n", 0)
     assert n != "3" and (n == None) is False  # noqa: E711

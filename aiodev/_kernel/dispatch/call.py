@@ -306,7 +306,14 @@ class Call:
         self._is_recorded = False
 
     def copy(self, dst: Array, src: Array) -> None:
-        """Copy between arrays of one shape and dtype that have no elements in common, by launches of the call."""
+        """Copy between arrays of one shape and dtype that have no elements in common, by launches of the call.
+
+        Raises:
+            LaunchError: their shapes or dtypes differ.
+        """
+        if dst.shape != src.shape or dst.dtype != src.dtype:
+            expected = f"an array {src.shape} of {src.dtype}"
+            raise LaunchError(self.name, "dst", expected, f"{dst.shape} of {dst.dtype}")
         if src.size:
             for kernel, lengths, args in copies(self.device, dst, src):
                 self.launch(kernel, lengths, *args)

@@ -12,17 +12,13 @@ from aiodev._array.dtypes import DType, parse_dtype
 from aiodev._array.form import has_no_gaps
 from aiodev._array.layout import Layout
 from aiodev._core.backend.device import Device
-from aiodev._kernel.symbolic.length import Length
+from aiodev._kernel.symbolic.length import Length, NotSymbolic
 
-__all__ = ["Memory", "NotSymbolic", "SymbolicArray", "SymbolicForm"]
+__all__ = ["Memory", "SymbolicArray", "SymbolicForm", "checked"]
 
 #: Of lengths and bytes: known, or not.
 Size = int | Length
 Sizes = tuple[Any, ...]
-
-
-class NotSymbolic(Exception):  # it is caught at once
-    """A body does what has no symbolic counterpart, so that its calls are found out one by one."""
 
 
 class Memory:
@@ -171,7 +167,7 @@ class SymbolicArray(Array):
 
     def _seen_as(self, shape: Sizes) -> Array | None:
         size: Any = 1
-        for length in shape:
+        for length in checked(shape):
             size = size * length
         if size != self.size:
             raise NotSymbolic
@@ -191,10 +187,18 @@ class SymbolicArray(Array):
         return self._seen(*layout.permute(Layout(form.shape, form.strides), order))
 
     def _parsed(self, shape: Any) -> Sizes:
-        return tuple(shape)
+        return checked(tuple(shape))
 
     def _broadcast(self, shape: Sizes, strides: Sizes) -> Array:
         return self._seen(shape, strides, writable=False)
+
+
+def checked(lengths: Sizes) -> Sizes:
+    """Lengths that are 0 or more, for whatever meets the conditions; others are refused, which no plan does."""
+    for length in lengths:
+        if length < 0:
+            raise NotSymbolic("a length cannot be negative")
+    return lengths
 
 
 def _bounds(item: slice, length: Size) -> tuple[Size, Size, int]:

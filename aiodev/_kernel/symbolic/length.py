@@ -11,24 +11,55 @@ is the same for all lengths that meet the conditions. PyTorch does so for dynami
     its own. So what is equal for all lengths by the rules of rings is known to be equal, and needs no condition.
 2.  What bounds of the symbols decide needs no condition either: lengths are 0 or more, and every condition narrows them.
 3.  Nothing gets at the example without a condition. As a key of a table, which would outlive the trace, a length is refused.
+4.  A refusal counts though the body catches it: what it does then is not what it does with a number.
 """
 
 from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Mapping
+import operator
+import threading
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
 
-__all__ = ["Length", "Trace", "example"]
+from aiodev._kernel.tuning import MOST_LINES
+
+__all__ = ["Length", "NotSymbolic", "Trace", "example", "refusals"]
 
 #: A product of symbols, by their names in order; of none for the constant.
 Monomial = tuple[str, ...]
 Terms = dict[Monomial, int]
 #: Least and largest value.
 Bounds = tuple[float, float]
+
+
+class _Refusals(threading.local):
+    """Of each thread.
+
+    Attributes:
+        count: how many there have been.
+    """
+
+    count = 0
+
+
+_refusals = _Refusals()
+
+
+def refusals() -> int:
+    """How often this thread has been refused something symbolic, caught or not."""
+    return _refusals.count
+
+
+class NotSymbolic(Exception):  # it is caught at once
+    """A body does what has no symbolic counterpart, so that its calls are found out one by one."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        _refusals.count += 1
 
 
 class Trace:
@@ -71,7 +102,7 @@ class Trace:
         self._decided[what] = holds
         left, right = _sides(terms)
         said = relation if holds else {"<": ">=", "==": "!="}[relation]
-        self.lines.append(("", f"{left} {said} {right}"))
+        self._write("", f"{left} {said} {right}")
         self._narrow(terms, said)
         return holds
 
@@ -89,7 +120,7 @@ class Trace:
         known = self._quotients.get(what)
         if known is None:
             name = f"q{len(self._quotients)}"
-            self.lines.append((name, f"({_text(a.terms)}) // ({_text(b.terms)})"))
+            self._write(name, f"({_text(a.terms)}) // ({_text(b.terms)})")
             self._bounds[name] = least, most
             known = self._quotients[what] = Length(self, {(name,): 1}, a.value // b.value)
         return known
@@ -100,6 +131,11 @@ class Trace:
         if not terms or terms.keys() == {()}:
             return terms.get((), 0)
         return Length(self, terms, value)
+
+    def _write(self, name: str, text: str) -> None:
+        if len(self.lines) >= MOST_LINES:  # as of a length that is looked for among the elements of a range
+            raise NotSymbolic("the body decides too much by lengths")
+        self.lines.append((name, text))
 
     def _bounds_of(self, terms: Terms) -> Bounds:
         least: float = 0
@@ -133,8 +169,19 @@ class Trace:
         self._bounds[name] = least, most
 
 
+def _of_example(operation: Callable[..., Any]) -> Callable[..., Any]:
+    """A method: what comes of the example, which the length is to equal from now on."""
+    return lambda length, *args: operation(length.__index__(), *args)
+
+
+def _reflected(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda length, other: operation(other, length.__index__())
+
+
 class Length:
     """An integer expression over symbols. Who asks whether it is an ``int`` is told so, as of the length that it stands for.
+
+    It has what an ``int`` has; where that is no polynomial, it is the example's.
 
     Attributes:
         terms: its polynomial.
@@ -142,7 +189,8 @@ class Length:
     """
 
     __slots__ = ("_trace", "terms", "value")
-    __hash__ = None  # type: ignore[assignment]
+
+    __array_priority__ = math.inf  # NumPy's numbers leave it to this class what comes of the two
 
     def __init__(self, trace: Trace, terms: Terms, value: int) -> None:
         self._trace, self.terms, self.value = trace, terms, value
@@ -160,14 +208,18 @@ class Length:
     def _lifted(self, other: Any) -> Length | None:
         if isinstance(other, Length):
             return other
-        if not isinstance(other, int | np.integer):
+        if not isinstance(other, int | np.int64):  # narrower integers of NumPy's wrap
             return None
         return Length(self._trace, {(): int(other)} if other else {}, int(other))
+
+    def _plain(self, other: Any, operation: Callable[[Any, Any], Any]) -> Any:
+        """Computed with another kind of number, as of a plain one."""
+        return operation(self.__index__(), other) if isinstance(other, numbers.Number) else NotImplemented
 
     def _plus(self, other: Any, factor: int) -> Any:
         own = self._lifted(other)
         if own is None:
-            return NotImplemented
+            return self._plain(other, operator.add if factor == 1 else operator.sub)
         terms = dict(self.terms)
         for monomial, one in own.terms.items():
             terms[monomial] = terms.get(monomial, 0) + factor * one
@@ -190,7 +242,7 @@ class Length:
     def __mul__(self, other: Any) -> Any:
         own = self._lifted(other)
         if own is None:
-            return NotImplemented
+            return self._plain(other, operator.mul)
         terms: Terms = {}
         for one, factor in self.terms.items():
             for another, times in own.terms.items():
@@ -202,25 +254,25 @@ class Length:
 
     def __floordiv__(self, other: Any) -> Any:
         own = self._lifted(other)
-        return NotImplemented if own is None else self._trace.divide(self, own)
+        return self._plain(other, operator.floordiv) if own is None else self._trace.divide(self, own)
 
     def __rfloordiv__(self, other: Any) -> Any:
         own = self._lifted(other)
-        return NotImplemented if own is None else self._trace.divide(own, self)
+        return self._plain(other, lambda a, b: b // a) if own is None else self._trace.divide(own, self)
 
     def __mod__(self, other: Any) -> Any:
-        return NotImplemented if self._lifted(other) is None else self - self // other * other
+        return self._plain(other, operator.mod) if self._lifted(other) is None else self - self // other * other
 
     def __rmod__(self, other: Any) -> Any:
         own = self._lifted(other)
-        return NotImplemented if own is None else own - own // self * self
+        return self._plain(other, lambda a, b: b % a) if own is None else own - own // self * self
 
     def __divmod__(self, other: Any) -> Any:
-        return NotImplemented if self._lifted(other) is None else (self // other, self % other)
+        return self._plain(other, divmod) if self._lifted(other) is None else (self // other, self % other)
 
     def __rdivmod__(self, other: Any) -> Any:
         own = self._lifted(other)
-        return NotImplemented if own is None else divmod(own, self)
+        return self._plain(other, lambda a, b: divmod(b, a)) if own is None else divmod(own, self)
 
     def __rshift__(self, other: Any) -> Any:
         return self // (1 << other) if isinstance(other, int) else NotImplemented
@@ -228,15 +280,35 @@ class Length:
     def __lshift__(self, other: Any) -> Any:
         return self * (1 << other) if isinstance(other, int) else NotImplemented
 
+    def __pos__(self) -> Any:
+        return self
+
+    __trunc__ = __floor__ = __ceil__ = __pos__
+
+    def __abs__(self) -> Any:
+        return -self if self < 0 else self
+
+    def __invert__(self) -> Any:
+        return -self - 1
+
+    __truediv__, __rtruediv__ = _of_example(operator.truediv), _reflected(operator.truediv)
+    __pow__, __rpow__ = _of_example(pow), _reflected(pow)
+    __and__, __rand__ = _of_example(operator.and_), _reflected(operator.and_)
+    __or__, __ror__ = _of_example(operator.or_), _reflected(operator.or_)
+    __xor__, __rxor__ = _of_example(operator.xor), _reflected(operator.xor)
+    __rlshift__, __rrshift__ = _reflected(operator.lshift), _reflected(operator.rshift)
+    __format__ = _of_example(format)
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return self if digits is None or digits >= 0 else round(self.__index__(), digits)
+
     # Decisions
 
     def _decide(self, other: Any, relation: str) -> Any:
         """Whether it stands in this relation to another."""
         own = self._lifted(other)
         if own is None:
-            if isinstance(other, numbers.Number):  # which it may equal
-                raise TypeError(f"a symbolic length is compared with integers only, not with {other!r}")
-            return NotImplemented
+            return self._plain(other, operator.lt if relation == "<" else operator.eq)
         difference = self - own
         if not isinstance(difference, Length):
             return difference < 0 if relation == "<" else difference == 0
@@ -253,16 +325,16 @@ class Length:
         return self._decide(other, "<")
 
     def __ge__(self, other: Any) -> Any:
-        is_less = self._decide(other, "<")
-        return is_less if is_less is NotImplemented else not is_less
+        own = self._lifted(other)
+        return self._plain(other, operator.ge) if own is None else not self._decide(own, "<")
 
     def __gt__(self, other: Any) -> Any:
         own = self._lifted(other)
-        return NotImplemented if own is None else own._decide(self, "<")
+        return self._plain(other, operator.gt) if own is None else own._decide(self, "<")
 
     def __le__(self, other: Any) -> Any:
         own = self._lifted(other)
-        return NotImplemented if own is None else not own._decide(self, "<")
+        return self._plain(other, operator.le) if own is None else not own._decide(self, "<")
 
     def __bool__(self) -> bool:
         return bool(self != 0)
@@ -289,6 +361,18 @@ class Length:
 
     def __repr__(self) -> str:
         return str(self.__index__())
+
+    def __hash__(self) -> NoReturn:
+        raise NotSymbolic("a symbolic length is no key")
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        return np.array(self.__index__(), dtype)
+
+    def __getattr__(self, name: str) -> Any:
+        """What else an ``int`` has, of the example."""
+        if not hasattr(int, name):
+            raise AttributeError(f"'int' object has no attribute {name!r}")
+        return getattr(self.__index__(), name)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a symbolic length belongs to its trace, and is not pickled or copied")

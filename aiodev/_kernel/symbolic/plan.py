@@ -40,8 +40,8 @@ from aiodev._kernel.dispatch.repeated import (
 from aiodev._kernel.dispatch.signature import ARRAYS, COMPLEX, FORMATS
 from aiodev._kernel.dispatch.specializations import Specialization
 from aiodev._kernel.kernel import Kernel
-from aiodev._kernel.symbolic.array import Memory, NotSymbolic, SymbolicArray, SymbolicForm
-from aiodev._kernel.symbolic.length import Length, Trace, example
+from aiodev._kernel.symbolic.array import Memory, SymbolicArray, SymbolicForm, checked
+from aiodev._kernel.symbolic.length import Length, NotSymbolic, Trace, example, refusals
 
 __all__ = ["make_plan"]
 
@@ -86,7 +86,7 @@ class _SymbolicCall(Call):
         return made
 
     def _made(self, memory: Memory, shape: Any, dtype: Any) -> SymbolicArray:
-        lengths = shape if isinstance(shape, tuple) else (shape,)
+        lengths = checked(shape if isinstance(shape, tuple) else (shape,))
         return SymbolicArray(memory, 0, SymbolicForm(self.device, parse_dtype(dtype), lengths, None, True))
 
     def launch(self, kernel: Kernel, shape: Any, /, *args: Any) -> Any:
@@ -132,11 +132,13 @@ def make_plan(
         returned: which operands and results are returned.
         apart: conditions under which operands have elements in common.
     """
-    trace = Trace()
+    trace, refused = Trace(), refusals()
     try:
         first, operands = _symbolic_operands(trace, call._operands, others)
         symbolic = _SymbolicCall(call, operands)
         body(symbolic, *arguments(operands))
+        if refusals() != refused:
+            raise NotSymbolic("something was refused, and the body went on")
         results = [(_values(result.shape), result.dtype) for result in symbolic._results]
         if len(symbolic._steps) != len(steps) or results != [(result.shape, result.dtype) for result in call._results]:
             raise NotSymbolic("other launches or results")
