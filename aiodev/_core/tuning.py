@@ -59,10 +59,6 @@ TENDED_BYTES: Final = 1 << 20
 #: Milliseconds between two looks of the watcher at the timelines that are tended. Larger: memory of finished copies is held
 #: for longer; smaller: more wake-ups of an idle process.
 TEND_EVERY: Final = 100
-#: Streams that were dropped and idle, and queues of such, from which on the watcher is woken up to end them all, and does not
-#: wait until it looks by itself. Larger: it holds the GIL for longer at a time, some microseconds for each, and there are more
-#: queues; smaller: more of those who drop streams wake it up.
-LATER_AT_ONCE: Final = 32
 #: Waits between two releases of the streams that finished waits hold. Larger: streams live for longer; smaller: slower waits.
 RELEASE_EVERY: Final = 16
 

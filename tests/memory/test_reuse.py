@@ -76,12 +76,18 @@ class Program:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_arrays_keep_their_values(seed: int) -> None:
-    """With all the memory that there is; memory of work in flight is reused all the time, where nothing else is cached."""
-    aiodev.synchronize_blocking("cpu")
-    memory.empty_cache("cpu")
-    before = memory.memory_stats("cpu")["num_ordered_reuses"]
-    assert Program(seed).run(1500) == 0
-    assert memory.memory_stats("cpu")["num_ordered_reuses"] > before
+    """With all the memory that there is; memory of work in flight is reused, where nothing else is cached.
+
+    How often depends on how far the streams are behind: now and then a program meets none.
+    """
+    for further in range(0, 300, 3):
+        aiodev.synchronize_blocking("cpu")
+        memory.empty_cache("cpu")
+        before = memory.memory_stats("cpu")["num_ordered_reuses"]
+        assert Program(seed + further).run(1500) == 0
+        if memory.memory_stats("cpu")["num_ordered_reuses"] > before:
+            return
+    pytest.fail("no memory of work in flight was reused")
 
 
 @pytest.mark.parametrize("seed", range(3))

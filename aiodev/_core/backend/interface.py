@@ -221,9 +221,13 @@ class Executor(ABC):
     def create_queue(self, index: int, priority: int, reserved: bool) -> tuple[int, memoryview[int]]:
         """Make a queue of device ``index``; returns it and its counters, all zero (``COUNTER_WORDS`` of int64)."""
 
+    #: Whether ``destroy_queue`` takes no lock and waits for nothing. Then a finalizer calls it, in any thread and in the midst
+    #: of any other method; else a thread of its own does, which has to be woken up.
+    destroys_anywhere: ClassVar[bool] = False
+
     @abstractmethod
     def destroy_queue(self, queue: int) -> None:
-        """Give an idle queue back; its counters are not read again."""
+        """Give an idle queue back; its counters are not read again. See ``destroys_anywhere``."""
 
     # Submission: each appends an operation and returns its value. None blocks; the depth is bounded by memory alone.
 

@@ -19,7 +19,7 @@ from aiodev._core.backend.interface import COMPLETED, FAULTS, SUBMITTED
 from aiodev._core.backend.registry import DeviceLike, registry
 from aiodev._core.config import settings
 from aiodev._core.errors import AiodevError, ClosedError
-from aiodev._core.finalizing import weakly
+from aiodev._core.finalizing import until_exit, weakly
 from aiodev._core.hooks import Hook
 from aiodev._core.streams import trace
 from aiodev._core.streams.completion import Completion, Reached
@@ -49,6 +49,7 @@ _slots: dict[tuple[Device, int], itertools.count[int]] = {}
 _streams: weakref.WeakValueDictionary[int, Stream] = weakref.WeakValueDictionary()
 
 
+@until_exit
 class Stream(NativeStream):
     """A sequence of operations on one device, in order; different streams run concurrently.
 
@@ -488,6 +489,13 @@ class Stream(NativeStream):
         self._bind()
         await Reached(self.timeline, self.timeline.submitted)
         self.timeline.report()
+
+    def __del__(self) -> None:
+        try:
+            timeline = self.timeline
+        except AttributeError:  # there was no such device, or Ctrl-C came before it was made
+            return
+        timeline.retire()
 
     def __reduce__(self) -> NoReturn:
         """A queue of this process is not copied and not pickled."""

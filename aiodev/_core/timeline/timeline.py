@@ -61,6 +61,10 @@ _dropped: set[Timeline] = set()  # held by the watcher alone, until they are idl
 #: Operations, and faults, of timelines that have ended, so that totals never fall.
 ended_operations: Counter[Device] = Counter()
 ended_faults: Counter[Device] = Counter()
+#: What is to be added there: finalizers append, since to add takes several steps.
+_ended: deque[tuple[Device, int, int]] = deque()
+_adding = threading.RLock()  # re-entrant, as those above
+_MOST_ENDED: Final = 1000
 
 #: In place of the number of an operation that is just being submitted: more than any.
 _UNKNOWN: Final = (1 << 63) - 1
@@ -156,6 +160,8 @@ class Timeline:
             self.counters = deferred.counters
             self.handle.start_soon(deferred.started)
         else:
+            if len(_ended) > _MOST_ENDED:
+                _add_ended()
             self.open_queue()
             self.bind()
         _living[id(self)] = self  # when it is whole, since other threads wait for all that live
@@ -518,6 +524,20 @@ class Timeline:
 
     # End
 
+    def retire(self) -> None:
+        """Note that nobody submits to it any more, as its stream was dropped; for finalizers.
+
+        Timelines that it has waited for may have waited for it: they would keep each other until the collector comes by. So
+        they are let go of when its work is done.
+        """
+        if not self._kept or self.deferred or self.lost is not None or self.recording is not None:
+            return
+        submitted = self.counters[SUBMITTED]
+        if self.counters[COMPLETED] >= submitted and self.counters[FAULTS] == self.faults.seen:
+            self.release()
+        else:
+            watcher.hand_over(self, submitted, self.release)
+
     def report(self) -> None:
         """Log failures that nobody was told of, as asyncio does for tasks."""
         if self.lost is not None or self.owned or not self.counters[FAULTS]:
@@ -535,9 +555,8 @@ class Timeline:
         self.report()
         _dropped.discard(self)  # not before: at exit, what is reported is looked for there
         if self.lost is None and self._lease is None:
-            self._lease = _Lease(self.operations, self.queue, self._reserved)
-            ended_operations[self.device] += self.counters[COMPLETED]
-            ended_faults[self.device] += self.counters[FAULTS]
+            self._lease = _Lease(self.operations, self.queue)
+            _ended.append((self.device, self.counters[COMPLETED], self.counters[FAULTS]))
 
     def __del__(self) -> None:
         if getattr(self, "queue", 0) == 0 or self.lost is not None:
@@ -545,15 +564,15 @@ class Timeline:
         if not hasattr(self, "operations"):  # Ctrl-C came between the queue and the timeline, which nobody has used
             watcher.call(partial(self.handle.backend.executor.destroy_queue, self.queue))
             return
+        counters = self.counters
+        is_over = counters[COMPLETED] >= counters[SUBMITTED] and not counters[FAULTS] and not self.needed
+        if is_over and self.operations.destroys_anywhere:  # as of requests with a stream each, which are to wake up nobody
+            self.end()
+            return
         # The watcher holds the timeline, and all that it keeps, until it is idle, and then ends it. It does so even if it
         # is idle now: the collector may have called us in the middle of anything, such as a backend that holds its lock.
         _dropped.add(self)
-        counters = self.counters
-        is_over = counters[COMPLETED] >= counters[SUBMITTED] and not counters[FAULTS] and not self.needed
-        if is_over and not self._reserved:
-            watcher.call_later(self.end)  # so that requests with a stream each do not wake it up each
-        else:
-            watcher.hand_over(self, counters[SUBMITTED], self.end)
+        watcher.hand_over(self, counters[SUBMITTED], self.end)
 
 
 @until_exit
@@ -564,28 +583,35 @@ class _Lease:
     go back while the watcher still waits for the timeline that the other finalizer handed to it.
 
     Its streams may be gone and its work done while somebody waits for it still, in ``synchronize`` of the device. A queue
-    that a new timeline got meanwhile would be taken for the old one there. The watcher gives it back, for the same reason
-    that it ends the timeline.
+    that a new timeline got meanwhile would be taken for the old one there.
     """
 
-    __slots__ = ("executor", "queue", "reserved")
+    __slots__ = ("executor", "queue")
 
-    def __init__(self, executor: Executor, queue: int, reserved: bool) -> None:
+    def __init__(self, executor: Executor, queue: int) -> None:
         self.executor = executor
         self.queue = queue
-        self.reserved = reserved
 
     def __del__(self) -> None:
-        if self.queue:
-            give_back = partial(self.executor.destroy_queue, self.queue)
-            if self.reserved:  # the next one would get a worker of its own
-                watcher.call(give_back)
-            else:
-                watcher.call_later(give_back)
+        if not self.queue:
+            return
+        if self.executor.destroys_anywhere:
+            self.executor.destroy_queue(self.queue)
+        else:  # by the watcher, for the same reason that it ends the timeline
+            watcher.call(partial(self.executor.destroy_queue, self.queue))
+
+
+def _add_ended() -> None:
+    with _adding:
+        while _ended:
+            device, operations, failures = _ended.popleft()
+            ended_operations[device] += operations
+            ended_faults[device] += failures
 
 
 def operation_totals() -> dict[Device, tuple[int, int, int, int]]:
     """Of each device: streams, operations submitted and completed so far, and faults. Timelines that are lost do not count."""
+    _add_ended()
     sums = {
         device: [0, operations, operations, ended_faults[device]] for device, operations in list(ended_operations.items())
     }
@@ -606,7 +632,7 @@ def living_timelines() -> set[Timeline]:
 
 def lose_all(error: BaseException) -> None:
     """In a forked child: lose every timeline, those that were dropped with work in flight included."""
-    global _opening, _reporting
+    global _opening, _reporting, _adding
     faults.forget_collecting_after_fork()
     _opening = threading.RLock()  # this is a forked child, and other threads of the parent may have held them
     _reporting = threading.RLock()
@@ -617,5 +643,7 @@ def lose_all(error: BaseException) -> None:
     for timeline in lost:
         timeline._drop_all()
     _dropped.clear()
+    _ended.clear()
+    _adding = threading.RLock()
     ended_operations.clear()
     ended_faults.clear()

@@ -4,9 +4,7 @@ It starts on first need and runs callbacks, which must be short: hand a called f
 was dropped with work in flight, open the gate of a stream that waits for another kind of device.
 
 It also tends timelines that hold much memory for work that may be done (``Timeline.needed``), which no waiter may ever ask
-for, and ends those that were dropped when their work was done. Neither is urgent: it looks after them now and then, so that a
-copy with a waiter wakes up no thread, nor does each stream that served a request. To wake the thread costs whoever does it
-some ten microseconds, and then the two of them want the GIL.
+for. That is not urgent: it looks at them now and then, and a copy with a waiter wakes up no thread.
 
 ``watch`` takes no lock that the thread holds while it works: the garbage collector may call it, in that very
 thread, at any allocation.
@@ -23,7 +21,7 @@ from collections.abc import Callable
 
 from aiodev._core.sigint import sigint_held
 from aiodev._core.timeline.points import Tended
-from aiodev._core.tuning import LATER_AT_ONCE, TEND_EVERY
+from aiodev._core.tuning import TEND_EVERY
 from aiodev._core.waiting.waitset import WaitSet
 
 logger = logging.getLogger("aiodev")
@@ -51,8 +49,6 @@ class Watcher:
         self._starting = threading.Lock()  # nobody waits for it: see `_start`
         self._inbox: deque[tuple[Tended | None, int, _Job]] = deque()
         self._tended: deque[weakref.ref[Tended]] = deque()
-        self._later: deque[_Job] = deque()
-        self._ticks = False  # whether the thread looks after the two by itself, every ``TEND_EVERY``
         self._waits: WaitSet[_Job] | None = None
 
     def watch(self, timeline: Tended, value: int, callback: Callable[[], object]) -> None:
@@ -74,16 +70,11 @@ class Watcher:
         self._inbox.append((None, 0, _Job(callback)))
         self._wake()
 
-    def call_later(self, callback: Callable[[], object]) -> None:
-        """Call ``callback`` as ``call`` does, within ``TEND_EVERY``, or as soon as there are many such."""
-        self._later.append(_Job(callback))
-        if not self._ticks or len(self._later) % LATER_AT_ONCE == 0:
-            self._wake()
-
     def tend(self, timeline: Tended) -> None:
         """Have ``timeline`` let go of what it needs no more, soon after that is so; for finalizers, too."""
+        idle = not self._tended
         self._tended.append(weakref.ref(timeline))
-        if not self._ticks:
+        if idle:
             self._wake()
 
     def _wake(self) -> None:
@@ -123,27 +114,12 @@ class Watcher:
                 timeline.tended = True
                 self._tended.append(reference)
 
-    def _call_later_ones(self) -> bool:
-        """Call some of what was to be called later, which may leave more of that; whether there was any."""
-        later = self._later
-        is_any = bool(later)
-        for _ in range(2 * LATER_AT_ONCE):
-            if not later:
-                break
-            later.popleft().run()
-        return is_any
-
     def _run(self, waits: WaitSet[_Job]) -> None:
         poll = select.poll()
         poll.register(waits.descriptor.read_end, select.POLLIN)
-        patience: int | None = None
         while True:
-            poll.poll(patience)
-            self._ticks = False  # before it looks: who comes behind that wakes it up
+            poll.poll(TEND_EVERY if self._tended else None)
             self._tend()
-            if self._call_later_ones() or self._tended:
-                self._ticks = True
-            patience = 0 if self._later else TEND_EVERY if self._ticks else None
             done = waits.collect()
             while self._inbox:
                 timeline, value, job = self._inbox.popleft()

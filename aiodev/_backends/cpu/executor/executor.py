@@ -98,6 +98,7 @@ class NativeExecutor(HostExecutor):
 
     kind = "native"
     has_buffers = has_branches = has_signals = has_schedules = True
+    destroys_anywhere = True
 
     #: The hot methods, and ``withdraw``, are the compiled functions themselves, which an instance has.
     launch = execute = execute_schedule = wait = stamp = spin = help = COMPILED
@@ -201,14 +202,17 @@ class NativeExecutor(HostExecutor):
     def create_queue(self, index: int, priority: int, reserved: bool) -> tuple[int, memoryview[int]]:
         """A queue of device ``index``; a reserved one has a worker that serves nobody else."""
         range_device = self._devices[index]
-        with self._lock:
-            pool = (self._reserved if reserved else self._free)[index]
+        pool = (self._reserved if reserved else self._free)[index]
+        queue = 0
+        for _ in range(len(pool)):  # each step is atomic: others take and give back meanwhile
             try:
-                queue = next((q for q in pool if not self._words[q][_PENDING]), 0)
-                if queue:
-                    pool.remove(queue)
-            except (RuntimeError, ValueError):  # a finalizer that ran meanwhile has taken one
-                queue = 0
+                queue = pool.pop()  # what was used last is in the caches
+            except IndexError:
+                break
+            if not self._words[queue][_PENDING]:
+                break
+            pool.appendleft(queue)
+            queue = 0
         if not queue:
             queue = self._make_queue(self._start_device(f"cpu:{index}-reserved", 1) if reserved else range_device, range_device)
             self._pool_of[queue] = pool
@@ -254,8 +258,7 @@ class NativeExecutor(HostExecutor):
     def destroy_queue(self, queue: int) -> None:
         """Recycle a queue whose operations are done, once no worker holds on to it (invariant 3 of the native code)."""
         self._forget_errors(queue, before=NEVER)
-        with self._lock:
-            self._pool_of[queue].append(queue)
+        self._pool_of[queue].append(queue)
 
     # Submission
 
