@@ -173,6 +173,36 @@ async def test_a_chain_of_dropped_streams_ends_at_once() -> None:
         await anyio.sleep(0.01)
 
 
+@pytest.mark.parametrize("is_over", [True, False])
+async def test_streams_that_waited_for_each_other_go_without_the_collector(is_over: bool) -> None:
+    """Dropped when their work is done, or before; as that of a read goes which was cancelled."""
+    await aiodev.init("cpu")
+    first, second = aiodev.Stream("cpu"), aiodev.Stream("cpu")
+    ends = [weakref.ref(stream.timeline) for stream in (first, second)]
+    gate = second._gate()
+    first.wait_stream(second)
+    second.wait_stream(first)
+    last = [first.call(abs, 1), second.call(abs, 1)]
+    assert all(stream.timeline._kept for stream in (first, second))
+    gc.collect()
+    gc.disable()
+    try:
+        if not is_over:
+            del first, second
+        gate.open()
+        await last[0]
+        await last[1]
+        del last, gate
+        if is_over:
+            del first, second
+        began = time.monotonic()
+        while any(end() is not None for end in ends):
+            assert time.monotonic() < began + 20
+            await anyio.sleep(0.01)
+    finally:
+        gc.enable()
+
+
 def test_the_watcher_starts_though_its_own_thread_drops_a_stream() -> None:
     """Whoever starts it waits for its thread; and that, at its first allocation, may be the one that collects a stream."""
     started = Watcher()

@@ -530,13 +530,19 @@ class Timeline:
         Timelines that it has waited for may have waited for it: they would keep each other until the collector comes by. So
         they are let go of when its work is done.
         """
-        if not self._kept or self.deferred or self.lost is not None or self.recording is not None:
+        if not (self._kept or self.frontier[1]) or self.deferred or self.lost is not None or self.recording is not None:
             return
         submitted = self.counters[SUBMITTED]
         if self.counters[COMPLETED] >= submitted and self.counters[FAULTS] == self.faults.seen:
-            self.release()
+            self._forget_others()
         else:
-            watcher.hand_over(self, submitted, self.release)
+            watcher.hand_over(self, submitted, self._forget_others)
+
+    def _forget_others(self) -> None:
+        self.release()
+        self.frontier = (0, NO_CLOCK)  # what is over, and follows nothing any more, waits for nobody
+        if self.past is not None:
+            self.past.clear()
 
     def report(self) -> None:
         """Log failures that nobody was told of, as asyncio does for tasks."""
