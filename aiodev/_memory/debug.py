@@ -96,6 +96,8 @@ class DebugBuffer(DeviceBuffer):
             self._reader, self._read = None, 0
 
     def _check_order(self, timeline: Timeline, value: int, use: str, earlier: list[tuple[Timeline, int]]) -> None:
+        if timeline.recording is not None:  # nothing runs; each replay is checked
+            return
         for other, last in earlier:
             if other is not timeline and not other.reached(last) and not follows(timeline, value, other, last):
                 logger.error(

@@ -327,8 +327,22 @@ ORDERED = {
     await asyncio.sleep(0)
     put[8, third](x)
     return task""",
+    "a capture, in which nothing runs": """
+    put[8, first](x)
+    async with aiodev.capture(second) as graph:
+        put[8](x)
+        get[8](x, y)
+    second.wait_stream(first)
+    graph.replay(second)
+    third.wait_stream(second)
+    put[8, third](x)""",
 }
 UNORDERED = {
+    "a replay beside what was captured before": """
+    async with aiodev.capture(second) as graph:
+        put[8](x)
+    put[8, first](x)
+    graph.replay(second)""",
     "a write again beside a read": """
     put[8, first](x)
     second.wait_stream(first)
