@@ -262,16 +262,26 @@ class Optimizer:
                 gradient._buffer.join_uses(stream.timeline)
                 gradient[...] = 0.0
 
+    def _options(self) -> dict[str, Any]:
+        """What it was made with, but for the parameters and the learning rate: numbers and truth values, by their names."""
+        raise NotImplementedError
+
+    def _set_options(self, *given: Any, **options: Any) -> None:
+        """Check them, and have them from the next step on."""
+        raise NotImplementedError
+
     def state_dict(self) -> dict[str, Any]:
         """What has to be saved to go on later: numbers, and arrays by their names, which are the optimizer's own.
 
-        They are what is written to by later steps: save them, or copy them. :func:`aiodev.interop.safetensors.save` has a file
-        of them.
+        The arrays are what is written to by later steps: save them, or copy them. :func:`aiodev.interop.safetensors.save`
+        has a file of them.
         """
-        return {"lr": self.lr, "state": dict(self._state)}
+        return {"lr": self.lr, "options": self._options(), "state": dict(self._state)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what :meth:`state_dict` gave; arrays may be NumPy's, and are copied in stream order.
+
+        Its ``options`` take the place of those that this optimizer was made with; those that it does not name stay.
 
         Raises:
             TypeError: it is no such dictionary, or has something else than arrays and numbers in it.
@@ -282,13 +292,21 @@ class Optimizer:
         given = state.get("state")
         if not isinstance(given, Mapping) or given.keys() != self._state.keys():
             shown = list(given) if isinstance(given, Mapping) else given
-            raise ValueError(f"{where}: expected arrays {sorted(self._state)}, got {shown}")
+            raise ValueError(
+                f"{where}: expected arrays {sorted(self._state)}, got {shown}; where there is momentum, it has some"
+            )
         for name, own in self._state.items():
             instance(where, name, given[name], aiodev.Array | np.ndarray, "an array")  # type: ignore[arg-type]
             if given[name].shape != own.shape:
                 raise ValueError(f"{where}: {name}: expected the shape {own.shape}, got {given[name].shape}")
         if "lr" not in state:
             raise ValueError(f"{where}: expected a learning rate, lr, got none")
+        own_options = self._options()
+        options = state.get("options", {})
+        instance(where, "options", options, Mapping, "numbers by their names")  # type: ignore[type-abstract]
+        if not options.keys() <= own_options.keys():
+            raise ValueError(f"{where}: options: expected {list(own_options)}, got {list(options)}")
+        self._set_options(**{**own_options, **options})
         self.lr = state["lr"]
         for name, own in self._state.items():
             value = given[name]
@@ -340,13 +358,19 @@ class SGD(Optimizer):
         weight_decay: float = 0.0,
         nesterov: bool = False,
     ) -> None:
-        self.momentum = _bounded("SGD", "momentum", momentum)
-        self.weight_decay = _bounded("SGD", "weight_decay", weight_decay)
-        self.nesterov = instance("SGD", "nesterov", nesterov, bool, "True or False")
-        if nesterov and not momentum:
-            raise ValueError("SGD: nesterov: expected a momentum beside it, got 0")
+        self._set_options(momentum, weight_decay, nesterov)
         self._kept = ("velocity",) if momentum else ()
         super().__init__(parameters, lr)
+
+    def _options(self) -> dict[str, Any]:
+        return {"momentum": self.momentum, "weight_decay": self.weight_decay, "nesterov": self.nesterov}
+
+    def _set_options(self, momentum: float, weight_decay: float, nesterov: bool) -> None:
+        if instance("SGD", "nesterov", nesterov, bool, "True or False") and not momentum:
+            raise ValueError("SGD: nesterov: expected a momentum beside it, got 0")
+        self.momentum = _bounded("SGD", "momentum", momentum)
+        self.weight_decay = _bounded("SGD", "weight_decay", weight_decay)
+        self.nesterov = nesterov
 
     def _submit(self, dtype: Any, gradients: Any, parameters: Any, *state: Any) -> None:
         lr, rate = self._rate(dtype)
@@ -400,14 +424,22 @@ class Adam(Optimizer):
         if len(pair) != 2:
             raise ValueError(message(name, "betas", "two numbers", betas))
         first, second = pair
-        self.betas = _bounded(name, "betas", first, below=1.0), _bounded(name, "betas", second, below=1.0)
-        self.eps = _bounded(name, "eps", eps)
-        self.weight_decay = _bounded(name, "weight_decay", weight_decay)
+        self._set_options(first, second, eps, weight_decay)
         self._kept = "mean", "square"
         super().__init__(parameters, lr)
         device = self._parameters[0].device
         self._state["steps"] = aiodev.zeros(1, np.float64, device)
         self._factors = aiodev.zeros(3, np.float64, device)
+
+    def _options(self) -> dict[str, Any]:
+        first, second = self.betas
+        return {"beta1": first, "beta2": second, "eps": self.eps, "weight_decay": self.weight_decay}
+
+    def _set_options(self, beta1: float, beta2: float, eps: float, weight_decay: float) -> None:
+        name = type(self).__name__
+        self.betas = _bounded(name, "betas", beta1, below=1.0), _bounded(name, "betas", beta2, below=1.0)
+        self.eps = _bounded(name, "eps", eps)
+        self.weight_decay = _bounded(name, "weight_decay", weight_decay)
 
     def _decays(self) -> tuple[float, float]:
         """What is added to the gradient; and, times the learning rate, taken off the parameter."""

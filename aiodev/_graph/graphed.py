@@ -392,8 +392,9 @@ def make_graphed(function: Callable[P, R], /, *examples: Any, most: int = 8) -> 
 
     Kinds are told apart by the shapes, strides and dtypes of arrays, by which of them share memory, by the dtypes of NumPy's
     numbers, and by the values of everything else, which are constants of the capture. Results are fresh arrays, or arguments,
-    as the function returns them, in tuples, lists and dictionaries. Calls on several streams run one after the other, and any
-    thread may call. A forked child captures anew.
+    as the function returns them, in tuples, lists and dictionaries. Calls on several streams run one after the other, since
+    they share the graph's memory, so one that waits behind a call that fails fails with it; have a function for each of those
+    that are not to. Any thread may call. A forked child captures anew.
 
     The function runs when it is captured, and not for each call: what it prints, or counts, it does once for each kind.
 

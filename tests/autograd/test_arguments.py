@@ -51,6 +51,8 @@ def test_parameters() -> None:
         (lambda state: 3, TypeError, "argument state"),
         (lambda state: {}, ValueError, "expected arrays"),
         (lambda state: {"state": state["state"]}, ValueError, "a learning rate"),
+        (lambda state: {**state, "options": 3}, TypeError, "argument options"),
+        (lambda state: {**state, "options": {"momentum": 0.9}}, ValueError, "options: expected ['beta1'"),
         (lambda state: {**state, "state": {**state["state"], "0.mean": [0, 0]}}, TypeError, "argument 0.mean"),
         (lambda state: {**state, "state": {**state["state"], "0.mean": np.zeros(3)}}, ValueError, "the shape"),
     ],

@@ -123,6 +123,36 @@ async def test_many_parameters_are_to_the_bit_as_each_by_itself(name: str) -> No
         assert (await one.numpy()).tobytes() == (await other.numpy()).tobytes()
 
 
+#: With options that are not those by default.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "SGD": {"momentum": 0.5, "weight_decay": 0.25, "nesterov": True},
+    "Adam": {"betas": (0.5, 0.75), "eps": 1e-3, "weight_decay": 0.25},
+    "AdamW": {"betas": (0.5, 0.75), "eps": 1e-3, "weight_decay": 0.25},
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+async def test_options_are_saved_and_loaded(name: str) -> None:
+    """Training goes on with them, though the optimizer was made with others; a state that has none leaves them."""
+    make = getattr(optim, name)
+    w, b = a_leaf(W), a_leaf(B)
+    optimizer = make([w, b], lr=0.5, **OPTIONS[name])
+    await trained(optimizer, 2)
+    state = optimizer.state_dict()
+    saved = {key: await value.numpy() for key, value in state["state"].items()}
+    others = [a_leaf(await one.numpy()) for one in (w, b)]
+    again = make(others, **({"momentum": 0.1} if name == "SGD" else {}))
+    default = {own: getattr(again, own) for own in OPTIONS[name]}
+    again.load_state_dict({"lr": state["lr"], "state": saved})
+    assert {own: getattr(again, own) for own in OPTIONS[name]} == default
+    again.load_state_dict({**state, "state": saved})
+    assert {own: getattr(again, own) for own in OPTIONS[name]} == OPTIONS[name] and again.lr == 0.5
+    await trained(optimizer, 2)
+    await trained(again, 2)
+    for one, other in zip((w, b), others, strict=True):
+        assert np.array_equal(await other.numpy(), await one.numpy())
+
+
 def test_the_state_of_others_is_refused() -> None:
     """By the names and shapes of its arrays."""
     mine, other = MAKERS["Adam"]([a_leaf(W)]), MAKERS["Adam"]([a_leaf(B)])
