@@ -369,7 +369,7 @@ class Operation:
         record = key is not None and key in self._met and key not in self.known
         others = None
         if key is not None and not record:
-            family = family or self._family_of(kind)
+            family = family or _Family()
             others = family.meet([one for one in key if one.__class__ is Form])
         written = None if self.writes is None else given[self._operands[-1]]
         in_place = self.in_place is not None and written is given[self._names.index(self.in_place)]
@@ -394,8 +394,10 @@ class Operation:
         result = call._run(self._pass, filled(operands), key, remember)
         if attempt is not None and not _are_ready(_specializations(call._steps, where)):
             attempt.family.put_off()
-        if key is not None and not record:  # what the body has refused is not kept
+        if key is not None and not record:  # what the body has refused is not kept, nor what it was given
             enter(self._met, key, None, self._most)
+            if family is not None and kind not in self._families:
+                enter(self._families, kind, family, self._most)
         return result
 
     def _flat(self, given: Sequence[Any]) -> list[Any]:
@@ -407,12 +409,6 @@ class Operation:
             else:
                 operands.append(given[place])
         return operands
-
-    def _family_of(self, kind: Hashable) -> _Family:
-        """A new family."""
-        made = _Family()
-        enter(self._families, kind, made, self._most)
-        return made
 
     def _take_apart(self, given: Sequence[Any]) -> list[Any] | None:
         """The arguments, with copies of operands that have elements of what is written; None where there are none."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -406,6 +408,30 @@ def test_several_sequences_are_told_apart_by_their_lengths() -> None:
             counted(arrays[:first], arrays[first:], out=out)
             assert out.numpy_blocking()[0] == 9 * first + 4
     assert counted.ran == 6
+
+
+def test_what_is_refused_is_not_kept() -> None:
+    """Neither the call nor what it was given: an array in the place of an option is a mistake that is made again and again."""
+
+    def scaled(call: aiodev.Call, x: aiodev.Array, /, *, axis: Any = 0, out: aiodev.Array | None = None) -> aiodev.Array:
+        if not isinstance(axis, int):
+            raise TypeError("expected an integer")
+        return call.out(x.shape, x.dtype)
+
+    refusing = Counted(scaled, reads=["x"], writes="out")
+    x = on_device([1.0])
+    for _ in range(3):
+        given = on_device([2.0])
+        gone = weakref.ref(given)
+        with pytest.raises(TypeError, match="an integer"):
+            refusing(x, axis=given)
+        del given
+        gc.collect()
+        assert gone() is None
+    operation = refusing.function.operation
+    assert not (operation.known or operation._met or operation._families)
+    refusing(x, axis=1)
+    assert operation._met and operation._families
 
 
 def test_a_copy_of_another_shape_is_refused() -> None:
