@@ -213,7 +213,7 @@ def test_what_there_is_no_part_for(check: Check) -> None:
 
 
 def test_the_librarys_tests_launch_on_the_gpu(run: Callable[..., str]) -> None:
-    """They name the CPU; with the plugin nearly all of them launch on ``cuda:0`` all the same: here, of one in forty."""
+    """They name the CPU; with the plugin most of them launch on ``cuda:0`` all the same: here, of one in twenty."""
     said = run(
         f"""
 import os, pytest
@@ -224,11 +224,11 @@ found = "tests/kernels/test_elementwise.py"
 sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", {str(ROOT)!r},
                       "--import-mode=importlib", "-p", "on_gpu", "--exhaustive", found]))
 """,
-        ON_GPU_SHARE="0/40",
+        ON_GPU_SHARE="0/20",
     )
     (counted,) = re.findall(r"([0-9]+) launches on cuda:0, by ([0-9]+) of ([0-9]+) tests", said)
     launches, launching, passed = map(int, counted)
-    assert passed >= 10 and launching >= 0.8 * passed and launches >= launching, said
+    assert passed >= 20 and launching >= 0.7 * passed and launches >= launching, said
 
 
 def test_a_dry_run_leaves_out_what_the_stand_in_cannot_show() -> None:
