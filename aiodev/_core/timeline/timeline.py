@@ -64,6 +64,7 @@ ended_faults: Counter[Device] = Counter()
 #: What is to be added there: finalizers append, since to add takes several steps.
 _ended: deque[tuple[Device, int, int]] = deque()
 _adding = threading.RLock()  # re-entrant, as those above
+#: So many are added by who makes the next timeline, if nobody asks for the totals.
 _MOST_ENDED: Final = 1000
 
 #: In place of the number of an operation that is just being submitted: more than any.

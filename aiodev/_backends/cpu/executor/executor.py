@@ -258,7 +258,7 @@ class NativeExecutor(HostExecutor):
     def destroy_queue(self, queue: int) -> None:
         """Recycle a queue whose operations are done, once no worker holds on to it (invariant 3 of the native code)."""
         self._forget_errors(queue, before=NEVER)
-        self._pool_of[queue].append(queue)
+        self._pool_of[queue].append(queue)  # without a lock, so that finalizers may call this
 
     # Submission
 
