@@ -117,7 +117,7 @@ def test_threads_that_share_a_kernel_and_keep_their_cores_show_that_these_are_fr
 def test_a_worker_that_lost_its_core_while_it_looked_looks_no_more() -> None:
     """Nor does any other; once the time is over they do again."""
     world = World()
-    world.worker.spin = 200_000
+    world.worker.spin, world.device.workers, world.device.asleep = 200_000, 2, 1
 
     def has_work(device: Device, queue: Queue | None, owed: int) -> bool:
         world.time += TAKEN
@@ -235,17 +235,67 @@ def test_time_that_low_work_has_no_core_says_nothing_of_a_crowd() -> None:
     assert world.crowd.until.value == 0
 
 
+@pytest.mark.parametrize(("workers", "asleep", "tells"), [(2, 1, True), (2, 0, False), (1, 0, True), (4, 0, False)])
+def test_a_worker_tells_of_no_crowd_while_all_are_awake(workers: int, asleep: int, tells: bool) -> None:
+    """There are more threads of ours than cores then, with that which submits; it looks no more, as it may be in the way."""
+    world, looks = World(), list[int]()
+    world.worker.spin, world.device.workers, world.device.asleep = 200_000, workers, asleep
+
+    def has_work(device: Device, queue: Queue | None, owed: int) -> bool:
+        looks.append(world.time)
+        world.time += TAKEN
+        return False
+
+    assert not world.run(ready_queue, "look_around", world.device, world.worker, None, 0, has_work=has_work)
+    assert len(looks) == 1 and (world.crowd.until.value > 0) is tells
+
+
+@pytest.mark.parametrize(("asleep", "surplus", "helpers", "woken"), [(1, 0, 1, 0), (2, 0, 1, 1), (1, 0, 0, 1), (3, 2, 1, 0)])
+def test_no_worker_is_woken_for_the_core_of_a_helper(asleep: int, surplus: int, helpers: int, woken: int) -> None:
+    """Who waits awake for the queue takes the place of a worker, of as many as there may be."""
+    world, posted = World(), list[object]()
+    device, queue = world.device, world.queue
+    device.sleepers, device.prime, world.worker.asleep = world.worker, world.worker, 1
+    device.workers, device.asleep, device.surplus = 4, asleep, surplus
+    queue.range_linked.value, queue.helpers.value = 1, helpers
+    world.run(ready_queue, "wake_for_range", device, queue, sem_post=posted.append)
+    assert len(posted) == woken and device.lock.held.value == 0
+
+
+@pytest.mark.parametrize("helpers", [0, 1])
+def test_help_that_does_not_come_is_waited_for_anew_while_a_thread_helps(helpers: int) -> None:
+    """That may be called away; who has nobody wakes a worker, and expects nobody the next time."""
+    world, woken = World(), list[int]()
+    world.time = 2 * DOUBTED
+    queue, record = world.queue, KernelRecord(0x70000, world)
+    queue.cursor, record.size, record.entry = record, 8, Code(0x80000, world)
+    world.device.workers, queue.range_members.value, queue.range_left.value = 1, 1, 1
+    queue.partitions[0].end, queue.range_chunk.value = 8, 1
+    queue.helpers.value, queue.expected_helpers.value, queue.help_due.value = helpers, 1, 1
+
+    def run_chunk(queue: Queue, record: KernelRecord, lo: int, hi: int) -> None:
+        world.time += ALONE
+
+    replaced = {"run_chunk": run_chunk, "this_core": lambda: 0, "leave_range": lambda helper, queue: True}
+    replaced |= {"wake_for_range": lambda device, queue: woken.append(world.time), "should_leave": lambda device, queue: False}
+    assert world.run(parallel_for, "join_range", world.device, world.worker, None, queue, **replaced)
+    assert len(woken) > 2 if helpers else len(woken) == 1
+    assert (queue.expected_helpers.value, queue.help_due.value > 0) == ((1, True) if helpers else (0, False))
+
+
 @pytest.mark.parametrize("late", [0, LATE])
-def test_a_worker_that_was_woken_and_came_late_had_no_core(late: int) -> None:
+@pytest.mark.parametrize("asleep", [0, 1])
+def test_a_worker_that_was_woken_and_came_late_had_no_core(late: int, asleep: int) -> None:
+    """Unless it may have been a thread of ours that had it."""
     world = World()
-    world.worker.woken = world.now()
+    world.worker.woken, world.device.workers, world.device.asleep = world.now(), 2, asleep
 
     def sem_wait(semaphore: object) -> int:
         world.time += late
         return 0
 
     world.run(ready_queue, "sleep", world.device, world.worker, sem_wait=sem_wait)
-    assert (world.crowd.until.value > 0) is (late > 0)
+    assert (world.crowd.until.value > 0) is (late > 0 and asleep > 0)
 
 
 def test_who_waits_awake_and_lost_its_core_tells_the_others() -> None:

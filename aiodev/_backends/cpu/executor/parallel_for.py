@@ -291,8 +291,11 @@ def join_range(device: Device, worker: Worker | None, helper: Helper | None, que
         after = now()
         due = queue.help_due.load()
         if due != 0 and after > due:
-            queue.help_due.store(0)
-            queue.expected_helpers.store(0)
+            if queue.helpers.load() == 0:
+                queue.help_due.store(0)
+                queue.expected_helpers.store(0)
+            else:  # which may be called away
+                queue.help_due.store(alone_until(queue.range_device.crowd, after))
             wake_for_range(queue.range_device, queue)
         elapsed = on_core(queue, worker, helper, after, after - before)
         charge(device, queue, elapsed)

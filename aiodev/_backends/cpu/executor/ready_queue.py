@@ -149,11 +149,13 @@ def link_range(device: Device, queue: Queue) -> None:
 
 @inner
 def wake_for_range(device: Device, queue: Queue) -> None:
-    """Wake a sleeper, if there is one, to help with the queue's range, if that is open."""
+    """Wake a sleeper to help with the queue's range, if that is open: none of the last, whose cores its helpers have."""
     if queue.range_linked.load_fence() == 0:
         return
     lock(device.lock)
-    sleeper = pop_sleeper(device)
+    sleeper: Worker | None = None
+    if device.asleep - device.surplus > queue.helpers.load():
+        sleeper = pop_sleeper(device)
     unlock(device.lock)
     wake_worker(sleeper)
 
@@ -234,7 +236,7 @@ def sleep(device: Device, worker: Worker) -> None:
     while sem_wait(worker.semaphore) != 0:
         pass
     time = now()
-    if time - worker.woken > LATE:
+    if time - worker.woken > LATE and is_witness(device):
         note_crowd(device.crowd, time)
 
 
@@ -300,7 +302,8 @@ def look_around(device: Device, worker: Worker, queue: Queue | None, owed: int) 
     while not seen_work:
         seen, time = time, now()
         if time - seen > TAKEN:
-            note_crowd(device.crowd, time)
+            if is_witness(device):
+                note_crowd(device.crowd, time)
             watch_core(worker)
             break
         if time >= until:
@@ -312,6 +315,12 @@ def look_around(device: Device, worker: Worker, queue: Queue | None, owed: int) 
         seen_work = has_work(device, queue, owed)
     device.spinners.fetch_add(-1)
     return seen_work
+
+
+@inner
+def is_witness(device: Device) -> bool:
+    """Whether a worker that had no core tells of others: while all workers are awake, a thread that submits may have had it."""
+    return device.asleep != 0 or device.workers == 1
 
 
 @inner
