@@ -39,11 +39,10 @@ from __future__ import annotations
 import functools
 import inspect
 import linecache
-import operator
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from types import CodeType, FunctionType
-from typing import Any, Concatenate, NamedTuple, NoReturn, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
@@ -61,17 +60,8 @@ from aiodev._core.streams.current import current_stream
 from aiodev._kernel.dispatch.call import Call, Number
 from aiodev._kernel.dispatch.repeated import Step, make_repeated
 from aiodev._kernel.dispatch.specializations import Specialization
-from aiodev._kernel.symbolic.plan import make_plan
-from aiodev._kernel.tuning import (
-    MOST_CALLS,
-    MOST_PATIENCE,
-    MOST_PLANS,
-    MOST_STEPS,
-    NARROW_PLANS,
-    RECURRING,
-    TURNS,
-    WORTH_A_PLAN,
-)
+from aiodev._kernel.symbolic.family import Attempt, Family
+from aiodev._kernel.tuning import MOST_CALLS, MOST_STEPS
 
 __all__ = ["Operation", "differentiate", "operation"]
 
@@ -143,7 +133,7 @@ class Operation:
         self.known: dict[Hashable, Callable[..., Any]] = {}
         self._met: dict[Hashable, None] = {}  # once
         #: By what calls of other lengths have in common.
-        self._families: dict[Hashable, _Family] = {}
+        self._families: dict[Hashable, Family] = {}
         self._elementwise = elementwise
         _, *parameters = inspect.signature(body).parameters.values()
         names = [parameter.name for parameter in parameters]
@@ -369,7 +359,7 @@ class Operation:
         record = key is not None and key in self._met and key not in self.known
         others = None
         if key is not None and not record:
-            family = family or _Family()
+            family = family or Family()
             others = family.meet([one for one in key if one.__class__ is Form])
         written = None if self.writes is None else given[self._operands[-1]]
         in_place = self.in_place is not None and written is given[self._names.index(self.in_place)]
@@ -389,7 +379,7 @@ class Operation:
                     begin += 1
             return args
 
-        attempt = None if family is None or others is None else _Attempt(family, call, filled, others)
+        attempt = None if family is None or others is None else Attempt(family, call, filled, others)
         remember = functools.partial(self._remember, attempt)
         result = call._run(self._pass, filled(operands), key, remember)
         if attempt is not None and not _are_ready(_specializations(call._steps, where)):
@@ -477,7 +467,7 @@ class Operation:
 
     def _remember(
         self,
-        attempt: _Attempt | None,
+        attempt: Attempt | None,
         key: Hashable,
         steps: Sequence[Step],
         operands: Sequence[Any],
@@ -497,77 +487,6 @@ class Operation:
                 attempt.plan(self._pass, steps, returned, specializations, apart)
 
 
-class _Family:
-    """Calls that differ in lengths and strides alone.
-
-    Attributes:
-        plans: what serves many of them, that which was made or has served last first.
-        served: how many calls of new lengths they have served since one was last tried.
-    """
-
-    __slots__ = ("_calls", "_examples", "_last", "_patience", "plans", "served")
-
-    def __init__(self) -> None:
-        self.plans: list[Callable[..., Any]] = []
-        self.served = 0
-        self._examples: list[list[Form]] = []  # the forms of arrays that plans were made of
-        self._last: list[list[Form]] = []  # and of those of the last few calls, which may be several that take turns
-        self._calls, self._patience = 0, RECURRING  # that no plan has served since one was last tried, and until the next
-
-    def meet(self, forms: list[Form]) -> list[list[Form]] | None:
-        """Count a call that no plan serves; if it is time to make one, the forms of others, whose lengths it is to serve, too.
-
-        That is one that differs the least; or where plans of that kind have not sufficed, all.
-        """
-        others = [other for other in (*self._last, *self._examples) if len(other) == len(forms)]
-        self._last = [forms, *self._last[: TURNS - 1]]
-        self._calls += 1
-        if self.served >= WORTH_A_PLAN:
-            self._patience = RECURRING
-        if self._calls < self._patience or not forms or not others:
-            return None
-        self._calls, self.served, self._patience = 0, 0, min(2 * self._patience, MOST_PATIENCE)
-        return others if len(self.plans) >= NARROW_PLANS else [min(others, key=functools.partial(_differences, forms))]
-
-    def note(self, plan: Callable[..., Any]) -> None:
-        """A plan has served a call; it is tried first the next time."""
-        self.served += 1
-        if plan is not self.plans[0]:
-            self.plans = [plan, *(other for other in self.plans if other is not plan)]
-
-    def put_off(self) -> None:
-        """Try at the next such call what could not be tried, since code is still being compiled."""
-        self._patience = max(RECURRING, self._patience // 2)
-        self._calls = self._patience - 1
-
-    def keep(self, plan: Callable[..., Any]) -> None:
-        """Have a plan that was made of the last call; if there are many, that is forgotten that has not served for longest."""
-        self.plans = [plan, *self.plans[: MOST_PLANS - 1]]
-        self._examples = [*self._last[:1], *self._examples[: MOST_PLANS - 1]]
-
-
-class _Attempt(NamedTuple):
-    """A call of which a plan is to be made, for the lengths that it and others differ in.
-
-    Attributes:
-        family: whose plan it is.
-        call: the call.
-        arguments: those of the body, from the operands.
-        others: the forms of the others' arrays.
-    """
-
-    family: _Family
-    call: Call
-    arguments: Callable[[list[Any]], list[Any]]
-    others: Sequence[Sequence[Form]]
-
-    def plan(self, body: Callable[..., Any], *found: Any) -> None:
-        """Make it, if the body can be run with symbolic lengths."""
-        plan = make_plan(self.call, body, self.arguments, self.others, *found)
-        if plan is not None:
-            self.family.keep(plan)
-
-
 def _specializations(steps: Sequence[Step], device: Device) -> list[Specialization]:
     """The compiled kernels of launches."""
     return [step.kernel._specializations.of(step.args, device) for step in steps]
@@ -576,16 +495,6 @@ def _specializations(steps: Sequence[Step], device: Device) -> list[Specializati
 def _are_ready(specializations: Sequence[Specialization]) -> bool:
     """Whether all are loaded."""
     return all(specialization.loading.ready for specialization in specializations)
-
-
-def _differences(forms: Sequence[Form], others: Sequence[Form]) -> int:
-    """How many lengths and strides of some arrays differ from those of others."""
-    count = 0
-    for form, other in zip(forms, others, strict=True):
-        count += sum(map(operator.ne, form.shape, other.shape))
-        if not form.packed:
-            count += sum(map(operator.ne, form.strides, other.strides))
-    return count
 
 
 def _has_variables(value: Any) -> bool:
