@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from functools import partial
+from typing import Any
 
 from aiodev.testing.rule import NotApplicable, rule
 from aiodev.testing.workbench import Workbench
@@ -36,6 +38,41 @@ def recycled_queues_start_afresh(bench: Workbench) -> None:
         bench.executor.open_gate(gate, True)
         bench.until(partial(bench.executor.spin, number, 1, 1_000_000), "a failed gate does not complete")
         bench.executor.destroy_queue(number)
+
+
+@rule
+def queues_are_destroyed_anywhere(bench: Workbench) -> None:
+    """An executor that says so has a queue destroyed in the midst of making one, by the same thread, as a finalizer may do."""
+    executor = bench.executor
+    if not executor.destroys_anywhere:
+        raise NotApplicable("a thread of its own destroys queues")
+    idle = [executor.create_queue(0, 0, False)[0] for _ in range(100)]
+    made: list[int] = []
+
+    def destroy_one(*_: Any) -> Any:
+        if idle:
+            executor.destroy_queue(idle.pop())
+        return destroy_one
+
+    def make() -> None:
+        sys.settrace(destroy_one)  # at each line, where the collector may run
+        try:
+            made.extend(executor.create_queue(0, 0, False)[0] for _ in range(20))
+        finally:
+            sys.settrace(None)
+
+    maker = threading.Thread(target=make, daemon=True)
+    maker.start()
+    maker.join(bench.patience)
+    assert not maker.is_alive(), "destroy_queue waits for what create_queue holds"
+    assert len(set(made)) == 20, f"the same queue was made twice: {made}"
+    cells = bench.chain(7, 2)
+    for number in made:
+        value = executor.copy(number, cells[1], cells[0], 8)
+        assert value == 1, f"a queue that was made meanwhile begins at {value}"
+        bench.until(partial(executor.spin, number, value, 1_000_000), "such a queue completes nothing")
+    for number in (*made, *idle):
+        executor.destroy_queue(number)
 
 
 @rule
@@ -279,6 +316,7 @@ def waits_order_queues_of_two_devices(bench: Workbench) -> None:
 RULES = (
     values_count_from_one,
     recycled_queues_start_afresh,
+    queues_are_destroyed_anywhere,
     operations_of_a_queue_run_in_order,
     counters_never_go_back,
     threads_keep_their_own_order,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import threading
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,27 @@ class ForgivesTooMuch(PortableExecutor):
                 target.faults[-1] = Fault(first.first, target.completed, first.error, first.dependency)
 
 
+class DestroysUnderALock(PortableExecutor):
+    """Says that it takes none."""
+
+    destroys_anywhere = True
+
+    def __init__(self, devices: int, workers: int) -> None:
+        super().__init__(devices, workers)
+        self._making, self._patience = threading.Lock(), 2.0  # so that the thread ends
+
+    def create_queue(self, index: int, priority: int, reserved: bool) -> tuple[int, memoryview[int]]:
+        with self._making:
+            return super().create_queue(index, priority, reserved)
+
+    def destroy_queue(self, queue: int) -> None:
+        if self._making.acquire(timeout=self._patience):
+            super().destroy_queue(queue)
+            self._making.release()
+        else:
+            self._patience = 0.0
+
+
 class IgnoresWaits(PortableExecutor):
     """Passes every wait."""
 
@@ -227,6 +249,7 @@ class PassesWithdrawnWaits(PortableExecutor):
         (LosesWakeUps, "arm_refuses_a_reached_value"),
         (ForgetsFaults, "the_last_faults_are_kept"),
         pytest.param(ForgivesTooMuch, "forgive_is_for_later_submissions_only", marks=pytest.mark.exhaustive),
+        (DestroysUnderALock, "queues_are_destroyed_anywhere"),
         (IgnoresWaits, "a_wait_orders_two_queues"),
         (IgnoresPriority, "urgent_work_overtakes"),
         (DoesNotCoalesce, "wake_ups_coalesce"),
