@@ -14,10 +14,13 @@ def matmul(a: Any, b: Any, out: Any) -> None:
     and of ``out`` have no gaps. Each element is the sum of its products in the order of the inner dimension, rounded once for
     each of them: so it is the same in whatever block, and of however many rows. :func:`aiodev.kernels.matmul` is for arrays.
 
+    A product of ``float32`` may have factors of 16 bits, which become ``float32`` as they are read, without an error: weights,
+    or the keys and values of a text, take half the memory, and half the time to read where they are not in the caches.
+
     Args:
-        a: (rows, inner), of numbers.
-        b: (inner, columns), of the same dtype.
-        out: (rows, columns), of the same dtype, which overlaps neither.
+        a: (rows, inner), of the same dtype as ``out``; or where that is ``float32``, of ``float16`` or ``bfloat16``.
+        b: (inner, columns), likewise.
+        out: (rows, columns), of numbers, which overlaps neither.
 
     Raises:
         ValueError: the shapes do not fit; CUDA does not look.

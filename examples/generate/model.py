@@ -1,8 +1,9 @@
 """The transformer: its kernels, its weights on a device, and a step for a batch of texts.
 
 A step takes each text of the batch one character further. Whatever a text needs lies on the device, in a *slot*: its
-characters, and the keys and values of the last ``LENGTH`` of them, as a ring. Which slots a batch consists of, and how far
-their texts are, the kernels read from memory. So one graph serves every length, and texts join and leave between its replays.
+characters, and the keys and values of the last ``LENGTH`` of them, as a ring of ``float16``. Which slots a batch consists of,
+and how far their texts are, the kernels read from memory. So one graph serves every length, and texts join and leave between
+its replays.
 
 Each number is the same, to the last bit, in a batch of any size: sums are in an order that does not depend on it.
 """
@@ -161,9 +162,10 @@ class Slots:
 
     def __init__(self, model: Model, count: int) -> None:
         self.model, of_head = model, model.width // HEADS
-        # Keys are columns. Rows of a power of two would fall on the same lines of the cache: they are one line longer.
-        self.keys = [aiodev.zeros((count, HEADS, of_head, LENGTH + 16), np.float32) for _ in model.layers]
-        self.values = [aiodev.zeros((count, HEADS, LENGTH, of_head), np.float32) for _ in model.layers]
+        # Keys are columns. Rows of a power of two would fall on the same lines of the cache: they are one line longer. In
+        # halves, as those of 32 texts would else not fit into a cache of 16 MiB.
+        self.keys = [aiodev.zeros((count, HEADS, of_head, LENGTH + 32), np.float16) for _ in model.layers]
+        self.values = [aiodev.zeros((count, HEADS, LENGTH, of_head), np.float16) for _ in model.layers]
         self.text, self.noise = aiodev.zeros((count, LONGEST), np.int32), aiodev.zeros((count, LONGEST), np.float32)
         self.position, self.given = aiodev.zeros(count, np.int32), aiodev.zeros(count, np.int32)
         self.temperature = aiodev.zeros(count, np.float32)

@@ -80,6 +80,36 @@ def test_matmul_of_other_types(dtype: str) -> None:
     assert (product(x, y) == (x.astype("c16") @ y.astype("c16"))).all()
 
 
+@pytest.mark.parametrize("narrow", ["f2", "bfloat16"])
+@settings(max_examples=examples(20), deadline=None)
+@given(rows=SIZES, inner=SIZES, columns=SIZES, seed=st.integers(0, 1000))
+def test_matmul_of_factors_of_16_bits(narrow: str, rows: int, inner: int, columns: int, seed: int) -> None:
+    """To the bit the product of the same numbers in 32 bits, whichever factor it is, subnormal and infinite ones included."""
+    rng = np.random.default_rng(seed)
+    x, y = normal(rng, "f4", rows, inner), normal(rng, "f4", inner, columns)
+    x[x > 1.5] *= np.float32(2.0**-20)
+    y[y > 2.5] = np.inf
+    given = [aiodev.asarray(each, device="cpu") for each in (x, y)]
+    halves = [each.astype(narrow) for each in given]
+    wide = [each.astype("f4") for each in halves]
+    for a, b in ((0, 1), (1, 0), (1, 1)):
+        found, expected = (aiodev.full((rows, columns), 7, "f4", "cpu") for _ in range(2))
+        multiply_whole[1](halves[0] if a else given[0], halves[1] if b else given[1], found)
+        multiply_whole[1](wide[0] if a else given[0], wide[1] if b else given[1], expected)
+        np.testing.assert_array_equal(found.numpy_blocking(), expected.numpy_blocking())
+
+
+@pytest.mark.parametrize("narrow", ["f2", "bfloat16"])
+def test_matmul_of_columns_of_16_bits(narrow: str) -> None:
+    """Element by element, where rows have gaps."""
+    rng = np.random.default_rng(1)
+    x, y = aiodev.asarray(normal(rng, "f4", 5, 20), device="cpu"), aiodev.asarray(normal(rng, "f4", 17, 20), device="cpu")
+    half, out = y.astype(narrow), aiodev.empty((5, 17), "f4", "cpu")
+    multiply_whole[1](x, half.T, out)
+    expected = x.numpy_blocking() @ half.astype("f4").numpy_blocking().T
+    np.testing.assert_allclose(out.numpy_blocking(), expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("turned", ["x", "y", "out"])
 def test_matmul_of_transposed(turned: str) -> None:
     """Columns may lie together in place of rows."""
@@ -103,8 +133,9 @@ def test_shapes_that_do_not_fit_fail(shapes: tuple[tuple[int, int], ...]) -> Non
 
 def test_what_is_no_matrix_is_refused() -> None:
     """By the compiler, by name."""
-    x, y = aiodev.zeros((2, 2), device="cpu"), aiodev.zeros((2, 2), np.float32, "cpu")
-    for arguments, message in (((x[0], x, x), "argument a: expected a two-dim"), ((x, y, x), "expected arrays of one dtype")):
+    x, y, z = (aiodev.zeros((2, 2), dtype, "cpu") for dtype in ("f8", "f4", "f2"))
+    whole, one = "argument a: expected a two-dim", "expected arrays of one dtype"
+    for arguments, message in (((x[0], x, x), whole), ((x, y, x), one), ((x, z, x), one), ((y, y, z), one), ((x, z, y), one)):
         with pytest.raises(aiodev.CompileError, match=message):
             multiply_whole[1](*arguments).synchronize_blocking()
 

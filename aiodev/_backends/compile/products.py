@@ -7,6 +7,9 @@ step of the inner dimension: the processor loads and stores more than it multipl
 last. A step loads those vectors of ``b`` once, and one element of each row of ``a``. Rows that are left over are tiles of one;
 of columns the last vector is computed, some of it for the second time. Every element is a chain of fused multiplications and
 additions in the order of the inner dimension, whichever tile it is in.
+
+Factors of 16 bits become ``float32`` as they are loaded, which is exact: a vector of them is half as long in memory, and what
+counts where a matrix is read once is how long it is there.
 """
 
 # What numba calls, and compiles, is its to type.
@@ -15,6 +18,7 @@ additions in the order of the inner dimension, whichever tile it is in.
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable, Container
 from typing import Any
 
 import numpy as np
@@ -27,7 +31,7 @@ from numba.np.arrayobj import make_array
 from numba.np.numpy_support import as_dtype
 
 from aiodev import lang
-from aiodev._backends.compile.stored import is_stored
+from aiodev._backends.compile.stored import FORMATS, SINGLES, is_stored
 from aiodev._backends.executor.machine import host_features
 
 __all__ = ["check_product", "install_products", "make_product_loop"]
@@ -41,38 +45,53 @@ _WORD = ir.IntType(64)
 
 
 class _Matrix:
-    """Where the elements of a matrix are."""
+    """Where the elements of a matrix are, and what they are as numbers of the result's type."""
 
-    def __init__(self, context: Any, builder: Any, kind: Any, value: Any) -> None:
+    def __init__(self, context: Any, builder: Any, kind: Any, value: Any, number: Any) -> None:
         view = make_array(kind)(context, builder, value)
+        self._kind, self._number, self._context = kind.dtype, number, context
         self._builder, self._first = builder, builder.ptrtoint(view.data, _WORD)
         self.rows, self.columns = cgutils.unpack_tuple(builder, view.shape, 2)
         self._down, self._across = cgutils.unpack_tuple(builder, view.strides, 2)
 
-    def place(self, row: Any, column: Any, kind: Any, bytes_on: int = 0) -> Any:
-        """The place of an element, or of what is some bytes behind it."""
-        builder = self._builder
+    def place(self, row: Any, column: Any, lanes: int = 1, vector: int = 0) -> Any:
+        """The place of an element, or of the first of ``lanes``, so many ``vector`` of which lie in between."""
+        builder, data = self._builder, self._context.get_data_type(self._kind)
         at = builder.add(builder.mul(row, self._down), builder.mul(column, self._across))
-        return builder.inttoptr(builder.add(builder.add(self._first, at), _WORD(bytes_on)), kind.as_pointer())
+        at = builder.add(builder.add(self._first, at), _WORD(vector * lanes * self.size))
+        return builder.inttoptr(at, (data if lanes == 1 else ir.VectorType(data, lanes)).as_pointer())
+
+    @property
+    def size(self) -> int:
+        """Bytes of an element."""
+        return int(self._kind.bitwidth) // 8
+
+    def load(self, row: Any, column: Any, lanes: int = 1, vector: int = 0) -> Any:
+        """What is there, one number or a vector."""
+        place = self.place(row, column, lanes, vector)
+        data = self._builder.load(place, align=self.size)
+        if self._kind == self._number:
+            return data
+        if is_stored(self._kind):
+            return FORMATS[self._kind.name].load(self._builder, data)
+        single = self._context.get_value_type(self._number)
+        return self._builder.fpext(data, single if lanes == 1 else ir.VectorType(single, lanes))
 
 
 def _write_tile(
     builder: Any, a: _Matrix, b: _Matrix, out: _Matrix, top: Any, left: Any, number: Any, rows: int, vectors: int, lanes: int
 ) -> None:
     """Compute a tile of so many rows and so many vectors of ``lanes`` numbers."""
-    size = 4 if isinstance(number, ir.FloatType) else 8
     vector = number if lanes == 1 else ir.VectorType(number, lanes)
-    name = f"llvm.fma.{'' if lanes == 1 else f'v{lanes}'}f{8 * size}"
+    name = f"llvm.fma.{'' if lanes == 1 else f'v{lanes}'}f{8 * out.size}"
     fma = cgutils.get_or_insert_function(builder.module, ir.FunctionType(vector, [vector] * 3), name)
     sums = [[cgutils.alloca_once(builder, vector) for _ in range(vectors)] for _ in range(rows)]
     for own in (one for row in sums for one in row):
         builder.store(vector(None if lanes > 1 else 0.0), own)
     with cgutils.for_range(builder, a.columns) as loop:
-        columns = [
-            builder.load(b.place(loop.index, left, vector, v * lanes * size), align=size) for v in range(vectors)
-        ]
+        columns = [b.load(loop.index, left, lanes, v) for v in range(vectors)]
         for r, own in enumerate(sums):
-            factor = builder.load(a.place(builder.add(top, _WORD(r)), loop.index, number))
+            factor = a.load(builder.add(top, _WORD(r)), loop.index)
             if lanes > 1:
                 once = builder.insert_element(vector(ir.Undefined), factor, ir.IntType(32)(0))
                 factor = builder.shuffle_vector(once, once, ir.VectorType(ir.IntType(32), lanes)(None))
@@ -80,8 +99,7 @@ def _write_tile(
                 builder.store(builder.call(fma, [factor, column, builder.load(total)]), total)
     for r, own in enumerate(sums):
         for v, total in enumerate(own):
-            place = out.place(builder.add(top, _WORD(r)), left, vector, v * lanes * size)
-            builder.store(builder.load(total), place, align=size)
+            builder.store(builder.load(total), out.place(builder.add(top, _WORD(r)), left, lanes, v), align=out.size)
 
 
 @intrinsic
@@ -89,9 +107,9 @@ def _multiply(typing_context, a, b, out):
     """The product of matrices of floats; rows of ``b`` and of ``out`` have no gaps."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        x, y, z = (_Matrix(context, builder, kind, value) for kind, value in zip((a, b, out), args, strict=True))
-        number = context.get_data_type(a.dtype)
-        lanes = _BYTES // (a.dtype.bitwidth // 8)
+        x, y, z = (_Matrix(context, builder, kind, value, out.dtype) for kind, value in zip((a, b, out), args, strict=True))
+        number = context.get_data_type(out.dtype)
+        lanes = _BYTES // z.size
         fours = builder.and_(z.rows, _WORD(-_ROWS))
 
         def write_tiles(left: Any, right: Any, vectors: int, wide: int, last: Any = None) -> None:
@@ -132,8 +150,13 @@ def _fuses() -> bool:
     return _has("fma") or platform.machine() not in ("x86_64", "AMD64")
 
 
-def check_product(types: Any, error: type[Exception], a: Any, b: Any, out: Any) -> None:
-    """Refuse what is no product of matrices, by the types of one compiler and its error.
+def _widens() -> bool:
+    """Whether a ``float16`` becomes a ``float32`` by an instruction."""
+    return _has("f16c") or platform.machine() not in ("x86_64", "AMD64")
+
+
+def check_product(types: Any, singles: Container[Any], error: type[Exception], a: Any, b: Any, out: Any) -> None:
+    """Refuse what is no product of matrices, by the types of one compiler, those computed in ``float32``, and its error.
 
     Raises:
         TypingError: it becomes a CompileError.
@@ -141,31 +164,36 @@ def check_product(types: Any, error: type[Exception], a: Any, b: Any, out: Any) 
     for name, x in (("a", a), ("b", b), ("out", out)):
         if not isinstance(x, types.Array) or x.ndim != 2 or not isinstance(x.dtype, types.Number):
             raise error(f"matmul: argument {name}: expected a two-dimensional array of numbers, got {x}")
-    if not a.dtype == b.dtype == out.dtype:
-        raise error(f"matmul: expected arrays of one dtype, got {a.dtype}, {b.dtype} and {out.dtype}")
+    are_singles = out.dtype == types.float32 and a.dtype in singles and b.dtype in singles
+    if not (are_singles or a.dtype == b.dtype == out.dtype):
+        raise error(
+            f"matmul: expected arrays of one dtype, or float32 of such and floats of 16 bits, got {a.dtype}, {b.dtype} and "
+            f"{out.dtype}"
+        )
     if not out.mutable:
         raise error("matmul: argument out: the array is read-only")
 
 
-def make_product_loop(number: Any) -> Any:
-    """The function that computes one element after the other, in numbers of a type."""
+def make_product_loop(out: Any, single: bool, as_dtype: Callable[[Any], Any]) -> Any:
+    """The function that computes one element after the other, in numbers of the result's type, or in ``float32``."""
+    number = np.float32 if single else as_dtype(out.dtype).type
 
     def code(a: Any, b: Any, out: Any) -> None:
         for i in range(out.shape[0]):
             for j in range(out.shape[1]):
                 total = number(0)
                 for k in range(b.shape[0]):
-                    total += number(a[i, k] * b[k, j])
+                    total += number(number(a[i, k]) * number(b[k, j]))
                 out[i, j] = total
 
     return code
 
 
 def _choose_product(a: Any, b: Any, out: Any) -> Any:
-    check_product(types, TypingError, a, b, out)
-    number = np.float32 if is_stored(a.dtype) else as_dtype(a.dtype).type
-    loop = register_jitable(make_product_loop(number))
-    is_vector = a.dtype in (types.float32, types.float64) and _fuses()
+    check_product(types, SINGLES, TypingError, a, b, out)
+    loop = register_jitable(make_product_loop(out, is_stored(out.dtype), as_dtype))
+    is_vector = out.dtype in (types.float32, types.float64) and _fuses()
+    is_vector = is_vector and (types.float16 not in (a.dtype, b.dtype) or _widens())
 
     def product(a: Any, b: Any, out: Any) -> None:
         if a.shape[1] != b.shape[0] or a.shape[0] != out.shape[0] or b.shape[1] != out.shape[1]:

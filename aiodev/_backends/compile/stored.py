@@ -72,7 +72,7 @@ class Format(NamedTuple):
 
     Attributes:
         data: LLVM's type of its bits.
-        load: the ``float32`` that bits mean.
+        load: the ``float32`` that bits mean, or a vector of those that a vector of bits does.
         round: a ``float32`` rounded to one that bits can mean.
         store: the bits of a ``float32`` that is rounded.
     """
@@ -104,8 +104,12 @@ def _store_bfloat16(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
 
 
 def _load_bfloat16(builder: ir.IRBuilder, data: ir.Value) -> ir.Value:
-    bits = builder.shl(builder.zext(data, _I32), ir.Constant(_I32, 16))
-    return builder.bitcast(bits, _SINGLE)
+    if not isinstance(data.type, ir.VectorType):
+        return builder.bitcast(builder.shl(builder.zext(data, _I32), ir.Constant(_I32, 16)), _SINGLE)
+    lanes = data.type.count
+    words = ir.VectorType(_I32, lanes)
+    bits = builder.shl(builder.zext(data, words), ir.Constant(words, [16] * lanes))
+    return builder.bitcast(bits, ir.VectorType(_SINGLE, lanes))
 
 
 #: By the dtype's name: of all those in the table that another package than NumPy defines.

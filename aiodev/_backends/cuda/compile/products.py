@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numba.cuda import types
 from numba.cuda.core.errors import TypingError
 from numba.cuda.extending import overload
@@ -12,14 +11,14 @@ from numba.cuda.np.numpy_support import as_dtype
 
 from aiodev import lang
 from aiodev._backends.compile.products import check_product, make_product_loop
-from aiodev._backends.cuda.compile.stored import is_stored
+from aiodev._backends.cuda.compile.stored import SINGLES, is_stored
 
 __all__ = ["install"]
 
 
 def _choose_product(a: Any, b: Any, out: Any) -> Any:
-    check_product(types, TypingError, a, b, out)
-    return make_product_loop(np.float32 if is_stored(a.dtype) else as_dtype(a.dtype).type)
+    check_product(types, SINGLES, TypingError, a, b, out)
+    return make_product_loop(out, is_stored(out.dtype), as_dtype)
 
 
 def install() -> None:
