@@ -272,6 +272,13 @@ def test_products(code: str) -> None:
     assert compiled(multiply_four, *[f"A2{code}C"] * 3).cubin
 
 
+@pytest.mark.parametrize("code", ["f2", "bf2"])
+def test_products_of_factors_of_16_bits(code: str) -> None:
+    """Multiplied as float32."""
+    for kinds in ((code, "f4"), ("f4", code), (code, code)):
+        assert ".f32" in ptx_of(multiply_four, *[f"A2{kind}C" for kind in (*kinds, "f4")])
+
+
 def sum_sixteen(i: int, x: Any, out: Any) -> None:
     """Each index its own sixteen."""
     out[i] = lang.sum(x[16 * i : 16 * i + 16]) + lang.sum(x[:i], 3000, wide=True)
