@@ -220,6 +220,7 @@ class Recorder:
         streams: what there is to know of each stream, by its id.
         nodes: of graphs that were replayed, by their sites.
         windows: the windows that are open, weakly.
+        note_replay: is called with a stream's id and an operation that is the replay of a graph, or a part of one.
     """
 
     def __init__(self, room: int) -> None:
@@ -235,6 +236,7 @@ class Recorder:
         self._task = task_namer()
         self._lock = threading.RLock()
         self._stamped: Source | None = None
+        self.note_replay = self._replay_noter()
 
     def adopt(self, executor: Executor) -> Source:
         """Have an executor that can do so note what it is given."""
@@ -345,11 +347,19 @@ class Recorder:
         if sites and sites[0] not in self.nodes and len(self.nodes) + len(sites) <= self.room:
             self.nodes.update(zip(sites, nodes(), strict=True))
 
-    def note_replay(self, stream_id: int, value: int) -> None:
-        """Note that an operation of a stream is the replay of a graph, or a part of one."""
-        if len(self.notes) < self.room:
-            site = callsites.outside(sys._getframe(2))
-            self.notes.append((stream_id, value, time.perf_counter_ns(), "graph", "graph", None, site, self._task()))  # type: ignore[arg-type]
+    def _replay_noter(self) -> Callable[[int, int], None]:
+        """What notes that an operation of a stream is the replay of a graph, or a part of one. It runs at each of them, too."""
+        notes, task, clock = self.notes, self._task, time.perf_counter_ns
+        note: Callable[[Any], None] = notes.append
+
+        def note_replay(stream_id: int, value: int) -> None:
+            if len(notes) < self.room:
+                frame = sys._getframe(2)
+                index = callsites.index_of(id(frame.f_code))  # as a rule the program has called the graph
+                site = index << 32 | frame.f_lasti if index else callsites.outside(frame)
+                note((stream_id, value, clock(), "graph", "graph", None, site, task()))
+
+        return note_replay
 
     def note_node(self, stream_id: int, value: int, site: int) -> None:
         """Note that an operation of a stream is a node, which its executor was given as any other operation."""
