@@ -16,6 +16,9 @@ SOON: Final = 2
 #: Most quick waits that it takes before a timeline's waits spin again. Larger: a stream whose operations have become short
 #: parks for longer; smaller: more spins in vain where the cores are taken.
 MOST_DOUBTS: Final = 15
+#: Spins that were not in vain, one after the other, behind which one that is in vain is forgiven. Larger: after each of those
+#: waits park; smaller: where long waits come in turns with short ones, each takes a spin in vain.
+MOST_TRUST: Final = 8
 
 # Helping
 

@@ -20,7 +20,18 @@ from aiodev._backends.cpu.executor import (
     waiting,
     worker as worker_module,
 )
-from aiodev._backends.cpu.structs import LOW, PRIORITIES, Device, Entry as Code, Helper, KernelRecord, Queue, Worker
+from aiodev._backends.cpu.structs import (
+    LOW,
+    PRIORITIES,
+    BufferRecord,
+    CommandBuffer,
+    Device,
+    Entry as Code,
+    Helper,
+    KernelRecord,
+    Queue,
+    Worker,
+)
 from aiodev._backends.cpu.tuning import (
     ALONE,
     ALONE_IN_A_CROWD,
@@ -320,6 +331,21 @@ def test_a_spin_ends_with_what_it_waits_for(ends: int, until: int) -> None:
     world.queue.ends.value = ends
     assert not world.run(helping, "spin", world.queue, 1, SPIN, send_away=lambda queue: False)
     assert until <= world.time <= until + 10 * TICK
+
+
+def test_a_spin_ends_with_a_command_buffer() -> None:
+    """Which takes as long as it took before, on the average of the last few times."""
+    world = World()
+    queue, record, buffer = world.queue, BufferRecord(0x70000, world), CommandBuffer(0x80000, world)
+    record.buffer = buffer
+    for took, known in ((40_000, 0), (40_000, 40_000), (80_000, 40_000), (40_000, 50_000)):
+        before = queue.ends.value
+        world.run(worker_module, "enter", queue, record)
+        assert queue.cursor == buffer.commands and queue.caller == record
+        assert queue.ends.value == (world.time + known if known else before)
+        world.time += took - TICK  # as the look at the clock takes
+        world.run(worker_module, "note_duration", buffer)
+        assert buffer.duration == ((3 * known + took) // 4 if known else took)
 
 
 def test_a_spin_goes_on_while_one_operation_after_the_other_is_done() -> None:

@@ -9,6 +9,7 @@ import pytest
 from turns import Clock
 
 from aiodev._core.config import Settings
+from aiodev._core.tuning import MOST_TRUST
 from aiodev._core.usable_cores import Spin
 from aiodev._core.waiting import spinning
 
@@ -80,6 +81,14 @@ def test_quick_operations_are_spun_for(waits: Waits) -> None:
 def test_long_operations_are_not(waits: Waits) -> None:
     assert waits.wait(SLOW)
     assert not any(waits.wait(SLOW) for _ in range(1000))
+
+
+def test_one_spin_in_vain_among_many_others_is_forgiven(waits: Waits) -> None:
+    """A system keeps every thread from its core now and then; the second one in a row counts."""
+    assert all(waits.wait(QUICK) for _ in range(MOST_TRUST))
+    assert [waits.wait(elapsed) for elapsed in (SLOW, QUICK, SLOW, QUICK)] == [True, True, True, False]
+    assert [waits.wait(elapsed) for elapsed in (QUICK, QUICK, *MOST_TRUST * [QUICK])][-MOST_TRUST:] == MOST_TRUST * [True]
+    assert [waits.wait(elapsed) for elapsed in (SLOW, SLOW, QUICK)] == [True, True, False]
 
 
 def test_after_a_slow_beginning_two_quick_waits_suffice(waits: Waits) -> None:

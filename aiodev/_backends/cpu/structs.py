@@ -75,10 +75,18 @@ class StampRecord(Record):
     cell: int  #: address of the word that it is stored to
 
 
-class BufferRecord(Record):
-    """The execution of a command buffer: records of ``OP_COMMAND``, which are as ``KernelRecord``, up to one of ``OP_END``."""
+class CommandBuffer(Struct):
+    """Commands that are executed as one operation: records of ``OP_COMMAND``, as ``KernelRecord``, up to one of ``OP_END``."""
 
-    commands: Record  #: the first one
+    duration: int  #: how long an execution takes, ns, as a moving average; 0 if it is not known
+    begun: int  #: when the last one began, ns
+    commands: Record = embedded(Record, 0)
+
+
+class BufferRecord(Record):
+    """The execution of a command buffer."""
+
+    buffer: CommandBuffer
     count: int  #: patches
     patches: Cell[int] = words(0)  #: of each where to write, and which word
 
@@ -87,7 +95,7 @@ class ScheduledStep(Struct):
     """A step of a schedule: the execution of a command buffer, or a wait for another step."""
 
     lane: int  #: which of the queues it is submitted to
-    commands: Record | None  #: the command buffer; or None for a wait
+    buffer: CommandBuffer | None  #: None for a wait
     other: int  #: the queue that is waited for
     awaited: ScheduledStep | None  #: what is waited for there; or None for what the schedule begins behind
     value: int  #: which operation it has become, the last time
@@ -232,8 +240,8 @@ class Queue(structs.Queue):
     range_excinfo: int  #: what numba says of that failure
     range_linked: Atomic[int]  #: 1 while others may join, and the queue is among those that wait
 
-    ends: Atomic[int] = word(line=True)  #: when the kernel that runs, which is not shared, seems to end (ns)
-    caller: Record  #: while the cursor is in a command buffer, the operation that executes it
+    ends: Atomic[int] = word(line=True)  #: when the command buffer, or the kernel that runs alone, seems to end (ns)
+    caller: BufferRecord  #: while the cursor is in a command buffer, the operation that executes it
     command: int  #: address of the slot in a log of the command at the cursor, which has begun; or 0
 
 

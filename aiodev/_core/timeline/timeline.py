@@ -131,7 +131,7 @@ class Timeline:
         #: For debugging, those of before that operations which are not done have; else None.
         self.past: deque[tuple[int, Clock]] | None = deque() if settings.debug else None
         self.spin_ns = settings.spin_ns(core_watch.spin)  # how long the next wait spins
-        self.spin_doubts = 0  # quick waits that it takes before spinning is tried again
+        self.spin_doubts = 0  # quick waits that it takes before spinning is tried again; below 0, spins that were not in vain
         self.quick_waits = 0  # that there have been, while nobody spun
         self.parked = 0  # wait sets with waiters of this timeline
         self.parked_at = 0  # when the first of them parked, by time.monotonic_ns

@@ -4,7 +4,9 @@ The most that anybody spins follows the cores that are usable (:mod:`aiodev._cor
 
 After a spin in vain a timeline's waits park, until one is over soon enough that a spin would have met it. Where spins are in
 vain again and again, it takes more and more such waits, of which a long one takes back half. So where kernels are long nobody
-spins. Where other processes want the cores as well the executor ends a spin at once: its threads learn that from each other.
+spins. Behind many spins that were not in vain, one that was changes nothing: a system keeps every thread from its core now and
+then, and to park takes as long again. Where other processes want the cores as well the executor ends a spin at once: its
+threads learn that from each other.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import time
 from typing import TYPE_CHECKING
 
 from aiodev._core.config import settings
-from aiodev._core.tuning import MOST_DOUBTS, SOON
+from aiodev._core.tuning import MOST_DOUBTS, MOST_TRUST, SOON
 from aiodev._core.usable_cores import Spin, core_watch
 
 if TYPE_CHECKING:
@@ -35,12 +37,17 @@ def spin(timeline: Timeline, value: int) -> bool:
     """
     if timeline.parked or not timeline.spin_ns or not _MOST_NS:
         return False
+    doubts = timeline.spin_doubts
     if timeline.operations.spin(timeline.queue, value, _MOST_NS):
-        if timeline.spin_doubts:
-            timeline.spin_doubts //= 2
+        if doubts > -MOST_TRUST:
+            timeline.spin_doubts = doubts // 2 if doubts > 0 else doubts - 1
         return True
-    timeline.spin_doubts = min(MOST_DOUBTS, 2 * timeline.spin_doubts + 1)
-    timeline.spin_ns, timeline.quick_waits = 0, -1  # the rest of this wait is no evidence
+    if doubts <= -MOST_TRUST:  # one that is late among many that were not
+        timeline.spin_doubts = 0
+    else:
+        timeline.spin_doubts = min(MOST_DOUBTS, 2 * max(0, doubts) + 1)
+        timeline.spin_ns = 0
+    timeline.quick_waits = -1  # the rest of this wait is no evidence
     return False
 
 

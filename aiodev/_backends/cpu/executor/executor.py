@@ -29,6 +29,7 @@ from aiodev._backends.cpu.structs import (
     RECORD_ALIGNMENT,
     BranchRecord,
     Chunk,
+    CommandBuffer,
     Crowd,
     Device,
     Entry,
@@ -281,10 +282,10 @@ class NativeExecutor(HostExecutor):
 
     def create_buffer(self, index: int, commands: Sequence[Command]) -> tuple[int, list[int]]:
         """Records of all commands, one behind the other, and the end."""
-        parts: list[bytes] = []
+        parts: list[bytes] = [bytes(sizeof(CommandBuffer))]
         places: list[int] = []
         begins: list[int] = []
-        end = 0
+        end = sizeof(CommandBuffer)
         branches: list[tuple[int, int]] = []  # of each its part, and where it goes
         for kind, entry, size, arguments, site in commands:
             begins.append(end)
@@ -309,7 +310,7 @@ class NativeExecutor(HostExecutor):
             end += nbytes
         begins.append(end)
         for part, target in branches:
-            own = begins[part // 2]
+            own = begins[part // 2]  # ahead of them is one part, and each command has two
             parts[part] = _BRANCH.pack(OP_BRANCH, sizeof(BranchRecord), begins[target] - own)
         parts.append(_HEAD.pack(OP_END, sizeof(Record)))
         memory = ctypes.create_string_buffer(b"".join(parts))
@@ -330,7 +331,7 @@ class NativeExecutor(HostExecutor):
         schedule.count = len(steps)
         for number, (lane, buffer, other, awaited) in enumerate(steps):
             step = schedule.steps[number]
-            step.lane, step.commands, step.other = lane, Record(buffer) if buffer else None, other
+            step.lane, step.buffer, step.other = lane, CommandBuffer(buffer) if buffer else None, other
             step.awaited = None if awaited < 0 else schedule.steps[awaited]
         self._buffers[schedule.address] = memory
         return schedule.address

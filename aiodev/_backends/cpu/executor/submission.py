@@ -14,6 +14,7 @@ from aiodev._backends.cpu.structs import (
     RECORD_ALIGNMENT,
     BufferRecord,
     Chunk,
+    CommandBuffer,
     Entry,
     GateRecord,
     KernelRecord,
@@ -95,10 +96,10 @@ def launch(queue: Queue, entry: Entry, size: int, arguments: bytes, site: int) -
 
 
 @inner
-def add_execution(queue: Queue, commands: Record, patches: int, nbytes: int) -> int:
+def add_execution(queue: Queue, buffer: CommandBuffer, patches: int, nbytes: int) -> int:
     """Append the execution of a command buffer, behind the writing of patches, (address, word) each; returns its value."""
     record = BufferRecord(append(queue, OP_BUFFER, sizeof(BufferRecord) + nbytes))
-    record.commands = commands
+    record.buffer = buffer
     record.count = nbytes // (2 * WORD)
     copy_memory(record.patches, patches, nbytes)
     return publish(queue)
@@ -117,9 +118,9 @@ def add_wait(queue: Queue, other: Queue, value: int) -> int:
 
 
 @exported(int64(int64, int64, bytes_type))
-def execute(queue: Queue, commands: Record, patches: bytes) -> int:
+def execute(queue: Queue, buffer: CommandBuffer, patches: bytes) -> int:
     """Append the execution of a command buffer, behind the writing of patches, (address, word) each; returns its value."""
-    return add_execution(queue, commands, bytes_address(patches), bytes_length(patches))
+    return add_execution(queue, buffer, bytes_address(patches), bytes_length(patches))
 
 
 @exported(void(int64, bytes_type, int64))
@@ -131,9 +132,9 @@ def execute_schedule(schedule: Schedule, queues: bytes, start: int) -> None:
     lanes = bytes_address(queues)
     for number in range(schedule.count):
         step = schedule.steps[number]
-        queue, commands = Queue(get(lanes + WORD * step.lane)), step.commands
-        if commands is not None:
-            step.value = add_execution(queue, commands, lanes, 0)
+        queue, buffer = Queue(get(lanes + WORD * step.lane)), step.buffer
+        if buffer is not None:
+            step.value = add_execution(queue, buffer, lanes, 0)
         else:
             awaited = step.awaited
             point = start if awaited is None else awaited.value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiodev._backends.cpu.executor.core_time import offer_core_in_turn, watch_core
 from aiodev._backends.cpu.executor.crowding import is_crowded
 from aiodev._backends.cpu.executor.fairness import begin_turn, charge_spent, depart, is_ahead, spend
-from aiodev._backends.cpu.executor.parallel_for import join_range, known_cost, run_chunk, run_kernel, time_left
+from aiodev._backends.cpu.executor.parallel_for import average, join_range, known_cost, run_chunk, run_kernel, time_left
 from aiodev._backends.cpu.executor.ready_queue import find_work, look_around, outranked, put_back, wake_worker
 from aiodev._backends.cpu.executor.waiting import complete
 from aiodev._backends.cpu.structs import (
@@ -20,6 +20,7 @@ from aiodev._backends.cpu.structs import (
     BranchRecord,
     BufferRecord,
     Chunk,
+    CommandBuffer,
     Device,
     GateRecord,
     Helper,
@@ -68,6 +69,8 @@ def finish(device: Device, worker: Worker | None, queue: Queue, record: Record, 
         if status == 0 and record.mark == OP_COMMAND:  # a range that others were in
             queue.cursor = Record(record.address + record.nbytes)
             return True
+        if status == 0:
+            note_duration(queue.caller.buffer)
         record = queue.caller
     if record.mark > OPERATION_MASK:
         end_trace(queue, value, record.mark)
@@ -201,11 +204,21 @@ def pass_gate(device: Device, worker: Worker | None, queue: Queue, gate: Gate, v
 def enter(queue: Queue, record: BufferRecord) -> None:
     """Begin with a command buffer: write its patches, and go to its first command."""
     queue.caller = record
+    buffer, time = record.buffer, now()
+    buffer.begun = time
+    if buffer.duration != 0:  # who waits spins until then, if that is soon
+        queue.ends.store(time + buffer.duration)
     place = record.patches
     for _ in range(record.count):
         put(place.value, place[1].value)
         place = place[2]
-    queue.cursor = record.commands
+    queue.cursor = buffer.commands
+
+
+@inner
+def note_duration(buffer: CommandBuffer) -> None:
+    """Note that an execution of a command buffer is over, whatever others took of its time."""
+    buffer.duration = average(buffer.duration, now() - buffer.begun)
 
 
 @inner
