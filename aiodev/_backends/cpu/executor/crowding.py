@@ -7,9 +7,9 @@ has it back when the others have had a slice.
 
 No thread can tell beforehand. So all threads of an executor tell each other what they see: one that looks for work and finds
 that the clock has jumped had no core meanwhile, nor had one that was woken and came late; unless all workers are awake, when
-there are more threads of ours than cores. From then on the machine counts as
-*crowded*, for a time that doubles for as long as the next attempt ends in the same way. So attempts take about a hundredth of
-the time where the others stay, and little is lost where they are gone, or where it was none of them.
+there are more threads of ours than cores. From then on the machine counts as *crowded*, for a time that doubles for as long as
+the next attempt ends in the same way. So attempts take about a hundredth of the time where the others stay, and little is lost
+where they are gone, or where it was none of them.
 """
 
 from __future__ import annotations
