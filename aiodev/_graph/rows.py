@@ -137,11 +137,12 @@ class Rows:
         nbytes = last - first
         staging = np.empty(nbytes, np.uint8)
         target = staging.__array_interface__["data"][0]
-        if row._buffer.source.host_accessible and nbytes <= DIRECT:
+        is_here = row._buffer.source.host_accessible
+        if is_here and nbytes <= DIRECT:
             ctypes.memmove(target, row._address + first, nbytes)
         elif nbytes:
             if self._reader is None:
-                self._reader = Stream(row.device, priority=-1)
+                self._reader = Stream(row.device, priority=-1, reserve=not is_here)  # in no queue with the replay
             timeline = self._reader.timeline
             copied = timeline.queue, target, row._address + first, nbytes
             # We may be cancelled; the copy is not.

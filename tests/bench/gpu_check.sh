@@ -200,10 +200,11 @@ PROBE_JSON=$figures/probe.json part probe 90 "${python[@]}" tests/bench/gpu_prob
 tests rules 150 tests/cuda/test_device.py -k test_rule
 tests device 190 tests/cuda/test_device.py -k 'not test_rule'
 # Each graph is replayed as the driver's own: tests name the CPU, which is the GPU here; one looks at that name.
-tests graphs 120 -p on_gpu tests/graph/test_{programs,blocks,capture,graphed,fork,large}.py -k 'cpu and not beside_each_other'
+tests graphs 120 -p on_gpu tests/graph/test_{programs,blocks,rows,draws,capture,graphed,fork,large}.py -k 'cpu and not beside_each_other'
 side_by_side factors 150 tests/kernels/test_factorizations.py:10 tests/kernels/test_fft.py:5
 for way in callback event; do
     AIODEV_CUDA_WAIT=$way tests "$way" 70 tests/cuda/test_device.py -k 'wak or wait or random_programs'
+    AIODEV_CUDA_WAIT=$way tests "rows-$way" 40 -p on_gpu tests/graph/test_rows.py -k cpu
 done
 tests compiler 90 tests/cuda/test_compiler.py
 for group in launching moving replaying waiting; do

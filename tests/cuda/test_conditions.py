@@ -1,4 +1,4 @@
-"""Blocks of graphs: the kernel that sets conditions, the driver's structures for them, and which branches are blocks."""
+"""Blocks of graphs: the kernels that the driver compiles, its structures for blocks, and which branches are blocks."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from aiodev._backends.cuda.executor.conditions import SOURCE
+from aiodev._backends.cuda.executor.ptx import CONDITION, SIGNAL, Source
 from aiodev._backends.cuda.executor.steps import Steps
-from aiodev._backends.cuda.structs import BLOCKS_DEEP as DEEP, OP_BLOCK, OP_COPY, OP_END
+from aiodev._backends.cuda.structs import BLOCKS_DEEP as DEEP, OP_BLOCK, OP_COPY, OP_END, Queue
+from aiodev._backends.executor.fields import offset_of
 from aiodev._core.backend.interface import Command
 
 WHOLE = (1 << 64) - 1
 
 
-def interpreted(parameters: dict[str, int], memory: dict[int, int]) -> list[int]:
-    """What the kernel's text calls ``cudaGraphSetConditional`` with."""
-    body = SOURCE.split("{", 1)[1].rsplit("}", 1)[0]
+def interpreted(source: Source, parameters: dict[str, int], memory: dict[int, int]) -> list[int]:
+    """What a kernel's text calls ``cudaGraphSetConditional`` with, if it does; and ``memory`` is changed as it says."""
+    body = source.text.split("{", 1)[1].rsplit("}", 1)[0]
     lines = [line.strip().rstrip(";") for line in body.splitlines() if line.strip() and not line.strip().startswith(".")]
     labels = {line.rstrip(":"): number for number, line in enumerate(lines) if line.endswith(":")}
     values: dict[str, int] = {}
@@ -44,10 +45,19 @@ def interpreted(parameters: dict[str, int], memory: dict[int, int]) -> list[int]
                 values[words[1]] = value(words[2])
             case ["ld", "param", _]:
                 values[words[1]] = parameters[words[2].strip("[]")]
-            case ["ld", "global", _]:
+            case ["ld", "global", _] | ["ld", "volatile", "global", _]:
                 values[words[1]] = memory[value(words[2].strip("[]"))]
             case ["setp", "eq", _]:
                 values[words[1]] = int(value(words[2]) == value(words[3]))
+            case ["setp", "ne", _]:
+                values[words[1]] = int(value(words[2]) != value(words[3]))
+            case ["setp", "ge", _]:
+                values[words[1]] = int(value(words[2]) >= value(words[3]))
+            case ["add", _]:
+                values[words[1]] = value(words[2]) + value(words[3])
+            case ["st", "volatile", "global", _]:
+                assert lines[at - 2] == "membar.sys"  # else the host may see it ahead of what it stands for
+                memory[value(words[1].strip("[]"))] = value(words[2])
             case ["and", _]:
                 values[words[1]] = value(words[2]) & value(words[3])
             case ["selp", _]:
@@ -57,8 +67,10 @@ def interpreted(parameters: dict[str, int], memory: dict[int, int]) -> list[int]
             case ["call", "uni"]:
                 assert words[1] == "cudaGraphSetConditional"
                 return [passed[word] for word in words[2:]]
+            case ["ret"]:
+                return []
             case _:
-                assert words[0].endswith(":"), lines[at - 1]
+                assert words[0].endswith(":") or words == ["membar.sys"], lines[at - 1]
 
 
 @pytest.mark.parametrize("record", [0, 64])
@@ -68,21 +80,33 @@ def test_conditions_are_what_words_say(record: int, word: int) -> None:
     for failed, content, mask in itertools.product((0, 7 << 40), (0, 1, 1 << 63, 0xFF00), (0xFF, 0xFF00, WHOLE, 1 << 63)):
         parameters = {"record": record, "word": word, "mask": mask, "handle": 1 << 40}
         expected = not (record and failed) and (not word or content & mask != 0)
-        assert interpreted(parameters, {64: failed, 128: content}) == [1 << 40, int(expected)]
+        assert interpreted(CONDITION, parameters, {64: failed, 128: content}) == [1 << 40, int(expected)]
 
 
+@pytest.mark.parametrize("record", [0, 64])
+def test_signals_complete_the_next_position(record: int) -> None:
+    """That of the queue whose address is in the cell, up to the bound; none behind a failure, where there can be one."""
+    assert offset_of(Queue, "completed") == 0
+    for failed, counter, bound in itertools.product((0, 7 << 40), range(4), (1, 3)):
+        memory = {64: failed, 128: 256, 256: counter}
+        assert interpreted(SIGNAL, {"record": record, "cell": 128, "bound": bound}, memory) == []
+        is_signalled = counter < bound and not (record and failed)
+        assert memory == {64: failed, 128: 256, 256: counter + is_signalled}
+
+
+@pytest.mark.parametrize("source", [CONDITION, SIGNAL], ids=lambda source: source.name)
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_90", "sm_120"])
-def test_the_kernel_is_assembled(architecture: str, tmp_path: Path) -> None:
-    """NVIDIA's assembler takes it, which is a part of the driver, and knows the function that it calls."""
+def test_the_kernels_are_assembled(architecture: str, source: Source, tmp_path: Path) -> None:
+    """NVIDIA's assembler takes them, which is a part of the driver, and knows the function that one calls."""
     places = [Path(folder) / "nvidia" / "cuda_nvcc" / "bin" / "ptxas" for folder in sys.path]
     assembler = shutil.which("ptxas") or next((str(place) for place in places if place.is_file()), None)
     if assembler is None:
         pytest.skip("no ptxas is installed")
-    (tmp_path / "kernel.ptx").write_text(SOURCE)
+    (tmp_path / "kernel.ptx").write_text(source.text)
     command = [assembler, f"-arch={architecture}", "kernel.ptx", "-o", "kernel.cubin"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert b"set_condition" in (tmp_path / "kernel.cubin").read_bytes()
+    assert source.name.encode() in (tmp_path / "kernel.cubin").read_bytes()
 
 
 def test_a_conditional_node_s_parameters() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 Run = Callable[..., str]
 
 
@@ -531,3 +533,133 @@ has_run(main)
 """
     ).splitlines()
     assert printed == ["True True []"] * 3
+
+
+_ROWS = """
+@aiodev.kernel
+def write_row(i, count, rows):
+    rows[count[0], i] = 10 * count[0] + i
+
+@aiodev.kernel
+def end_round(i, rounds, count, left, held):
+    count[i] += 1
+    left[i] = count[i] < rounds[()]
+    held[i] = count[i] == 2
+
+@aiodev.kernel
+def look(i, held, released):
+    held[i] = released[i] == 0
+
+async def captured(stream, most=4):
+    rows, count, left, held, released = aiodev.zeros((most, 2), "int64"), *aiodev.zeros((4, 1), "int64")
+    await aiodev.synchronize()
+    async with aiodev.capture(stream) as graph:
+        rounds = graph.input("rounds", 3, "int64")
+        stream.copy(left, rounds.reshape(1))
+        count[:] = 0
+        held[:] = 0
+        with graph.while_(left, rows=rows):
+            with graph.while_(held):
+                look[1](held, released)
+            write_row[2](count, rows)
+            end_round[1](rounds, count, left, held)
+    return graph, rows, released
+"""
+
+
+@pytest.mark.parametrize("way", ["poll", "callback", "event"])
+def test_rows_while_a_loop_runs(run: Run, way: str) -> None:
+    """However the end of work is noticed, a row is there before later rounds are over; a replay more needs no new graph."""
+    printed = run(
+        _BLOCKS
+        + _ROWS
+        + """
+async def main():
+    stream, other = aiodev.Stream(priority=-1), aiodev.Stream()
+    graph, rows, released = await captured(stream)
+    one = aiodev.ones(1, "int64")
+    await aiodev.synchronize()
+    done = graph.replay(stream)
+    reader = graph.rows(rows)
+    first = [await anext(reader) for _ in range(2)]
+    print(*(row.tolist() for row in first), done.query())
+    other.copy(released, one)
+    async for row in reader:
+        print(row.tolist())
+    await done
+    before = driver.count("cuGraphInstantiateWithFlags")
+    for rounds in (2, 0, 4):
+        graph.update(rounds=rounds)
+        graph.replay(stream)
+        print([int(row[0]) // 10 async for row in graph.rows(rows)], driver.count("cuGraphInstantiateWithFlags") - before)
+has_run(main)
+""",
+        AIODEV_CUDA_WAIT=way,
+    ).splitlines()
+    assert printed[:2] == ["[0, 1] [10, 11] False", "[20, 21]"]
+    assert printed[2:] == ["[0, 1] 0", "[] 0", "[0, 1, 2, 3] 0"]
+
+
+def test_a_round_that_fails(run: Run) -> None:
+    """It signals nothing, nor does what follows it; its reader gets its error, and the next replay's rows are whole."""
+    printed = run(
+        _BLOCKS
+        + """
+@aiodev.kernel
+def write_quotient(i, x, count, rows, left):
+    rows[count[0]] = 12 // x[count[0]]
+    count[0] += 1
+    left[0] = count[0] < 4
+
+async def main():
+    stream = aiodev.Stream()
+    x, rows, count, left = aiodev.ones(4, "int64"), aiodev.zeros(4, "int64"), *aiodev.zeros((2, 1), "int64")
+    host = np.array([3, 4, 0, 6])
+    with stream:
+        x[:] = aiodev.asarray(host)
+    await aiodev.synchronize()
+    async with aiodev.capture(stream) as graph:
+        count[:] = 0
+        left[:] = 1
+        with graph.while_(left, rows=rows):
+            write_quotient[1](x, count, rows, left)
+    for _ in range(2):
+        graph.replay(stream)
+        try:
+            async for row in graph.rows(rows):
+                print(row)
+        except aiodev.KernelError as error:
+            print(type(error.__cause__).__name__)
+        with stream:
+            x[:] = aiodev.asarray(host + 1)
+        await stream.synchronize()
+has_run(main)
+"""
+    ).splitlines()
+    assert printed == ["4", "3", "ZeroDivisionError", "3", "2", "12", "1"]
+
+
+def test_drivers_without_signals(run: Run) -> None:
+    """Where the driver does not compile the kernel that signals, blocks are what they are, and rows are refused."""
+    printed = run(
+        _BLOCKS
+        + _ROWS
+        + """
+driver.inject("cuModuleLoadData", 221, 1)
+async def main():
+    stream = aiodev.Stream()
+    try:
+        await captured(stream)
+    except aiodev.CaptureError as error:
+        print(error)
+    left = aiodev.ones(1, "int64")
+    await aiodev.synchronize()
+    async with aiodev.capture(stream) as graph:
+        with graph.while_(left):
+            count_down[1](left)
+    await graph.replay(stream)
+    print((await left.numpy()).tolist())
+has_run(main)
+"""
+    ).splitlines()
+    assert "cannot signal the end of a round" in printed[0] and printed[1] == "[0]"

@@ -786,6 +786,16 @@ static void set_condition(void *parameters, size_t nbytes, const unsigned *grid)
     c->value = !(record && __atomic_load_n((uint64_t *)record, __ATOMIC_SEQ_CST))
                && !(word && !(__atomic_load_n((uint64_t *)word, __ATOMIC_SEQ_CST) & mask));
 }
+static void signal_next(void *parameters, size_t nbytes, const unsigned *grid) {
+    uint64_t *words = parameters, record = words[0], cell = words[1], *counter;
+    if ((record && bad(record, 8)) || bad(cell, 8) || bad(*(uint64_t *)cell, 8)) {
+        standin_lose(ILLEGAL_ADDRESS);
+        return;
+    }
+    if (record && __atomic_load_n((uint64_t *)record, __ATOMIC_SEQ_CST)) return;
+    counter = *(uint64_t **)cell;
+    if (*counter < words[2]) __atomic_store_n(counter, *counter + 1, __ATOMIC_SEQ_CST);
+}
 static void count_down(void *parameters, size_t nbytes, const unsigned *grid) {
     uint64_t *words = parameters;
     Condition *c = condition_of(words[0]);
@@ -814,6 +824,7 @@ CUresult cuModuleGetFunction(void **function, void *module, const char *name) {
     if (!f->kernel && !strcmp(name, "poke")) f->kernel = poke, f->nbytes = 16;
     if (!f->kernel && !strcmp(name, "count_down")) f->kernel = count_down, f->nbytes = 24;
     if (!f->kernel && !strcmp(name, "set_condition")) f->kernel = set_condition, f->nbytes = 32;
+    if (!f->kernel && !strcmp(name, "signal")) f->kernel = signal_next, f->nbytes = 24;
     if (!f->kernel) return NOT_FOUND;
     *function = f;
     return OK;

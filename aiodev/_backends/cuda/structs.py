@@ -29,6 +29,8 @@ BLOCKS_DEEP: Final = 8  #: how many blocks of a command buffer may be within eac
 OP_LAUNCH, OP_COPY, OP_FILL, OP_WAIT, OP_GATE, OP_STAMP, OP_EVENT, OP_NATIVE, OP_EXECUTE = range(1, 10)
 #: Commands of buffers alone: the beginning of a block that runs as a condition says, and its end.
 OP_BLOCK, OP_END = 10, 11
+#: One more: the next position of a queue is completed.
+OP_SIGNAL: Final = 12
 
 #: Bit of a patch's address: it is within the arguments of a command, on the host.
 ARGUMENT: Final = 1 << 62
@@ -78,7 +80,7 @@ class Grid(Struct):
 class Step(Struct):
     """A command of a command buffer; behind its arguments are those that its node has, and the next one."""
 
-    operation: int  #: ``OP_LAUNCH``, ``OP_COPY``, ``OP_FILL``, ``OP_NATIVE``, ``OP_BLOCK`` or ``OP_END``
+    operation: int  #: ``OP_LAUNCH``, ``OP_COPY``, ``OP_FILL``, ``OP_NATIVE``, ``OP_BLOCK``, ``OP_END`` or ``OP_SIGNAL``
     entry: int  #: of a launch; of a fill, bytes of the pattern; of a block, CUgraphConditionalNodeType; of an end, the block
     size: int  #: indices, bytes, or how often the pattern is written
     site: int  #: where it was captured
@@ -105,7 +107,7 @@ class Buffer(Struct):
     node_parameters: Cell[int] = words(9)  #: CUDA_KERNEL_NODE_PARAMS
     outcome: Cell[int] = words(3)  #: CUgraphExecUpdateResultInfo
     blocks: int  #: how many there are: then a graph is made from the first time on, and anew where any argument has changed
-    condition: Cell[int] = words(4)  #: parameters of the kernel that sets the condition of a block
+    own_parameters: Cell[int] = words(4)  #: those of a kernel of ours (:mod:`aiodev._backends.cuda.executor.ptx`)
     block_parameters: Cell[int] = words(32)  #: CUgraphNodeParams
 
 
@@ -272,6 +274,7 @@ class Device(Struct, alignment=64):
     capture_lock: Lock = embedded(Lock)
     patched: Atomic[int]  #: how often an argument of a command has changed
     set_condition: int  #: CUfunction that sets the condition of a block; 0 where graphs have no blocks
+    signal: int  #: CUfunction that completes the next position of a queue; 0 where the driver does not compile it
     block_streams: Cell[int] = words(BLOCKS_DEEP)  #: CUstreams on which blocks are captured, under ``capture_lock``
     driver: Driver = embedded(Driver, line=8)
 

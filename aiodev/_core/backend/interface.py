@@ -295,10 +295,10 @@ class Executor(ABC):
     # Command buffers: operations that are submitted together, as one, and more than once. An executor may do without: it is
     # given the operations one by one then.
 
-    #: Whether there are any, whether their commands can branch, which a driver may decide, and whether they take ``signal``.
+    #: Whether there are any; and whether their commands can branch, and are ``signal``, which a driver may decide.
     has_buffers: ClassVar[bool] = False
     has_branches: bool = False
-    has_signals: ClassVar[bool] = False
+    has_signals: bool = False
 
     def create_buffer(self, index: int, commands: Sequence[Command]) -> tuple[int, list[int]]:
         """Make a command buffer for device ``index``; gives it, and where each command's arguments are, as ``patches`` has it.

@@ -16,11 +16,14 @@ that there is nothing else behind one that can fail is for who makes the buffer 
 What the driver does not capture is submitted each time, as the first time.
 
 A block that runs as a value in the device's memory says is a conditional node, whose body is captured on a stream of its own.
-A kernel (:mod:`aiodev._backends.cuda.executor.conditions`) sets the node's condition: ahead of it, and at the end of each round
+A kernel (:mod:`aiodev._backends.cuda.executor.ptx`) sets the node's condition: ahead of it, and at the end of each round
 of a loop. It looks at the queue's fault record as well: what follows a failure does not run, and no loop goes on behind one.
 Only the device can tell which commands of such a buffer are to run, so it is captured the first time already, and what the
 driver refuses fails. Handles of conditions belong to the graph that they were made for: where any argument has changed, that is
 made anew.
+
+A signal is a kernel of ours, too. Which queue it signals, it finds in a word of the device's memory, which each execution
+patches: so that no argument changes.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ from aiodev._backends.cuda.structs import (
     OP_EXECUTE,
     OP_FILL,
     OP_LAUNCH,
+    OP_SIGNAL,
     RELAXED,
     Buffer,
     Device,
@@ -118,15 +122,24 @@ def last_node(device: Device, stream: int) -> int:
 
 
 @inner
-def set_condition(queue: Queue, device: Device, buffer: Buffer, block: Step, stream: int) -> int:
-    """Have a kernel look whether a block is to run, on a stream that is captured; the driver's status."""
-    words, arguments = buffer.condition, block.parameters.arguments
+def launch_our_own(queue: Queue, device: Device, buffer: Buffer, step: Step, stream: int, function: int, count: int) -> int:
+    """Launch a kernel of ours: its words are the fault record that it looks at, and the step's arguments; the driver's status.
+
+    Those of ``count`` that come behind are in their places.
+    """
+    words, arguments = buffer.own_parameters, step.parameters.arguments
     words[0].value = queue.record if buffer.fallible != 0 else 0
     words[1].value = arguments[0].value
     words[2].value = arguments[1].value
-    words[3].value = block.node
-    give_words(buffer, words.address, 4 * WORD)
-    return call(device.driver.cuLaunchKernel, device.set_condition, 1, 1, 1, 1, 1, 1, 0, stream, 0, buffer.extra)
+    give_words(buffer, words.address, count * WORD)
+    return call(device.driver.cuLaunchKernel, function, 1, 1, 1, 1, 1, 1, 0, stream, 0, buffer.extra)
+
+
+@inner
+def set_condition(queue: Queue, device: Device, buffer: Buffer, block: Step, stream: int) -> int:
+    """Have a kernel look whether a block is to run, on a stream that is captured; the driver's status."""
+    buffer.own_parameters[3].value = block.node
+    return launch_our_own(queue, device, buffer, block, stream, device.set_condition, 4)
 
 
 @inner
@@ -198,6 +211,8 @@ def submit_step(queue: Queue, device: Device, buffer: Buffer, step: Step, number
     elif operation == OP_FILL:
         if size > 0:
             outcome = write_pattern(device, stream, arguments[0].value, size, arguments[1].address, step.entry)
+    elif operation == OP_SIGNAL:
+        outcome = launch_our_own(queue, device, buffer, step, stream, device.signal, 3)
     else:
         outcome = call_here(queue, stream, ForeignCalls(arguments.address))
     return outcome

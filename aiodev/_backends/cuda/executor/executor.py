@@ -18,13 +18,13 @@ from typing import Any
 from aiodev._backends.cuda import executor as native, structs, tuning
 from aiodev._backends.cuda.code_cache import native_key
 from aiodev._backends.cuda.driver import Driver, DriverError
-from aiodev._backends.cuda.executor import conditions
+from aiodev._backends.cuda.executor import ptx
 from aiodev._backends.cuda.executor.steps import Steps
 from aiodev._backends.cuda.memory import DeviceMemory
 from aiodev._backends.cuda.structs import Buffer, Caller, Device, EventWaiter, FaultRecord, Parameters, Queue, RingUser
 from aiodev._backends.executor import native_code
 from aiodev._backends.executor.arena import arena, words_at
-from aiodev._backends.executor.fields import LINE, WORD, offset_of, sizeof
+from aiodev._backends.executor.fields import LINE, WORD, Cell, offset_of, sizeof
 from aiodev._backends.executor.native_code import COMPILED
 from aiodev._backends.executor.structs import (
     FAULT_SLOTS,
@@ -53,7 +53,13 @@ _RECORDS_CONTEXTS = 12050  # the driver that has cuCtxRecordEvent
 _PARAMETERS_ARE_AT, _PARAMETER_BYTES_ARE_AT, _END = 1, 2, 0  # CU_LAUNCH_PARAM_BUFFER_POINTER, …_BUFFER_SIZE, …_END
 _LEGACY = 1
 _MEMORY_TYPE, _ORDINAL, _HOST = 2, 9, 1  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE, …_DEVICE_ORDINAL; CU_MEMORYTYPE_HOST
-_OPERATIONS = {"launch": structs.OP_LAUNCH, "copy": structs.OP_COPY, "fill": structs.OP_FILL, "native": structs.OP_NATIVE}
+_OPERATIONS = {
+    "launch": structs.OP_LAUNCH,
+    "copy": structs.OP_COPY,
+    "fill": structs.OP_FILL,
+    "native": structs.OP_NATIVE,
+    "signal": structs.OP_SIGNAL,
+}
 #: Functions that not every driver has which will do, and the version whose prototypes of them are called.
 _OF_BLOCKS = {"cuGraphConditionalHandleCreate": 12030, "cuGraphAddNode": 12020, "cuStreamBeginCaptureToGraph": 12030}
 _HAS_BLOCKS = 12040  # the driver that has conditional nodes, within each other too
@@ -86,6 +92,7 @@ class _Device:
         self.slots: dict[int, list[int]] = defaultdict(list)
         self.used: dict[int, int] = defaultdict(int)
         self._records: deque[int] = deque()
+        self.cells: deque[int] = deque()  #: words of the device's memory, to be used again
         self._sharing: dict[int, list[int]] = defaultdict(list)
         self._queues = 0
         self._pinned = self._pinned_end = 0
@@ -99,13 +106,14 @@ class _Device:
             follow = driver.number("cuEventCreate", _UNTIMED_EVENT, doing=doing)
             capturing = self._make_capture_stream()
             has_blocks = driver.version >= _HAS_BLOCKS and all(driver.has(*one) for one in _OF_BLOCKS.items())
-            setting = conditions.load(driver, doing) if has_blocks else 0
+            setting = ptx.load(driver, ptx.CONDITION, doing) if has_blocks else 0
+            signal = ptx.load(driver, ptx.SIGNAL, doing)
             events = [driver.number("cuEventCreate", _BLOCKING_EVENT, doing=doing) for _ in range(tuning.STAGE_SLOTS)]
         device = self.native
         device.context, device.index = self.context, index
         device.spin, device.wait_by = executor.spin_ns, executor.wait_by
         device.stage_buffers, device.ring, device.follow_event, device.capture_stream = staging, ring, follow, capturing
-        device.set_condition = setting
+        device.set_condition, device.signal = setting, signal
         device.ring_users = RingUser(arena.allocate(sizeof(RingUser) * tuning.RING_SLOTS))
         device.announce = executor.code.address(native.announce)
         device.stamp = executor.code.address(native.stamp_now)
@@ -190,6 +198,14 @@ class _Device:
             self._records.extend(block[i].address for i in range(1024))
         return self._records.popleft()
 
+    def cell(self) -> int:
+        """A word of the device's memory."""
+        if not self.cells:
+            with self.waiting(), self.driver.bound(self.context):
+                first = self.memory.allocate(1024 * WORD)
+            self.cells.extend(range(first, first + 1024 * WORD, WORD))
+        return self.cells.popleft()
+
     def clear_record(self, record: int, queue: int, stream: int) -> None:
         """Make a fault record new. Needs the context."""
         doing = f"clearing a record for a stream of cuda:{self.index}"
@@ -246,8 +262,8 @@ class CUDAExecutor(Executor):
         self._lock = threading.Lock()
         self._errors: dict[tuple[int, int], BaseException] = {}
         self._pool_of: dict[int, deque[int]] = {}
-        #: Of each command buffer its device, and the memory of its commands.
-        self._buffers: dict[int, tuple[_Device, Any]] = {}
+        #: Of each command buffer its device, the memory of its commands, and the cells of its signals.
+        self._buffers: dict[int, tuple[_Device, Any, list[int]]] = {}
         self._stopped = self._is_parents = False
         _executors.add(self)
         code = self.code
@@ -272,6 +288,7 @@ class CUDAExecutor(Executor):
         self._next_fired = code.function(native.next_fired)
         self.devices = [_Device(self, index) for index in range(device_count)]
         self.has_branches = all(device.native.set_condition for device in self.devices)
+        self.has_signals = all(device.native.signal for device in self.devices)
         for device, following in zip(self.devices, self.devices[1:] + self.devices[:1], strict=True):
             device.native.next = following.native
         for device in self.devices:
@@ -454,6 +471,9 @@ class CUDAExecutor(Executor):
                 if not (is_loaded or has_blocks):
                     raise NotImplementedError(f"{number} {kind}: the kernel is not loaded yet")
                 fallible = fallible or not is_loaded or code.fallible != 0
+            elif kind == "signal":
+                if not self.has_signals:
+                    raise NotImplementedError(f"{number} signal: the driver does not compile the kernel for it")
             elif fallible and not has_blocks:
                 raise NotImplementedError(f"{number} {kind}: behind a kernel that can fail; the host looks at that first")
             if kind == "copy":
@@ -463,21 +483,26 @@ class CUDAExecutor(Executor):
                 arguments = arguments[:WORD] + arguments[WORD:] * (16 // entry)
             elif kind == "native" and may_wait(arguments):
                 raise NotImplementedError(f"{number} {kind}: calls that may wait for the device, in a thread of their own")
-            steps.add(_OPERATIONS[kind], entry, size, arguments, site, fallible and kind != "launch")
-        return self._lay_out(device, steps, fallible)
+            steps.add(_OPERATIONS[kind], entry, size, arguments, site, fallible and kind not in ("launch", "signal"))
+        signals = [number for number, command in enumerate(commands) if command.kind == "signal"]
+        return self._lay_out(device, steps, signals, fallible)
 
-    def _lay_out(self, device: _Device, steps: Steps, fallible: bool) -> tuple[int, list[int]]:
-        """A buffer of steps, and where the arguments of commands are."""
+    def _lay_out(self, device: _Device, steps: Steps, signals: list[int], fallible: bool) -> tuple[int, list[int]]:
+        """A buffer of steps, and where the arguments of commands are: those of signals in cells of the device."""
         nbytes = len(steps.at(0))
         memory = ctypes.create_string_buffer(sizeof(Buffer) + nbytes + LINE)
         view = Buffer(-(-ctypes.addressof(memory) // LINE) * LINE)
         first = view.address + sizeof(Buffer)
         view.count, view.blocks, view.first, view.fallible = steps.count, steps.blocks, structs.Step(first), fallible
         ctypes.memmove(first, steps.at(first), nbytes)
+        places = [(first + place) | structs.ARGUMENT for place in steps.places]
         with self._lock:
             device.make_block_streams(steps.depth)
-        self._buffers[view.address] = device, memory
-        return view.address, [(first + place) | structs.ARGUMENT for place in steps.places]
+            cells = [device.cell() for _ in signals]
+        for number, cell in zip(signals, cells, strict=True):
+            Cell[int](first + steps.places[number]).value = places[number] = cell
+        self._buffers[view.address] = device, memory, cells
+        return view.address, places
 
     def _check_copy(self, device: _Device, number: int, *addresses: int) -> None:
         """Raise for a copy that a graph cannot hold: of ordinary memory, or another device's."""
@@ -496,9 +521,10 @@ class CUDAExecutor(Executor):
 
     def destroy_buffer(self, buffer: int) -> None:
         """Let go of its memory, and of the graph."""
-        device, memory = self._buffers.pop(buffer)
+        device, memory, cells = self._buffers.pop(buffer)
         if not self._is_parents:
             self.code.function(native.destroy_buffer)(device.native.address, buffer)
+        device.cells.extend(cells)
         del memory  # not before
 
     def buffer_obstacle(self, buffer: int) -> str | None:

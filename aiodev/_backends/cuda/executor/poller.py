@@ -79,13 +79,18 @@ def look_at(queue: Queue, device: Device) -> int:
 
 @inner
 def look(device: Device) -> int:
-    """Look at every queue; returns the most that was found."""
-    most = IDLE
+    """Look at every queue; returns the most that was found.
+
+    Who waits for a position that was not submitted awaits a signal of whatever is in flight.
+    """
+    most, signals = IDLE, False
     queue = device.queues.load()
     while queue is not None:
         most = max(most, look_at(queue, device))
+        target = queue.target.load()
+        signals = signals or (target != NEVER and target > queue.submitted.load())
         queue = queue.next
-    return most
+    return AWAITED if signals and most == FLYING else most
 
 
 @inner
@@ -185,7 +190,7 @@ def arm(queue: Queue, value: int, waker: Waker) -> bool:
     if not arm_node(queue, find_node(queue, waker.address + 1), value):
         return False
     device = queue.device
-    if device.wait_by == BY_CALLBACK:
+    if device.wait_by == BY_CALLBACK and value <= queue.submitted.load():
         saved = let_go()
         lock(queue.lock)
         begin_waiting(device)
