@@ -21,8 +21,8 @@ from types import CodeType, FrameType
 
 from aiodev._core import arguments
 
-__all__ = ["called", "describe_site", "enter_library", "enter_node", "forget_nodes", "here", "index_of", "is_library",
-           "node_of", "outside", "program_frame", "register_library", "show", "standing"]  # fmt: skip
+__all__ = ["called", "describe_site", "enter_library", "enter_node", "forget_nodes", "here", "is_library", "node_of",
+           "outside", "program_frame", "register_library", "show", "site_of", "standing"]  # fmt: skip
 
 #: File names of IPython's cells. Notebooks name a file that does not exist; IPython knows the cell.
 _CELL = re.compile(r"<ipython-input-(\d+)-\w+>\Z")
@@ -35,10 +35,10 @@ _LOOPS = frozenset({"asyncio.events", "asyncio.base_events", "asyncio.runners", 
 _BLOCK = frozenset({"__init__", "__enter__", "__exit__", "__aenter__", "__aexit__"})
 
 _codes: list[CodeType] = []
-#: Index by the code object's id; 0 for a library's.
-_indices: dict[int, int] = {}
-#: The index for a code object's id, or None. At hand for code that does what ``here`` does without the cost of calling it.
-index_of = _indices.get
+#: By a code object's id the site of its first byte; 0 for a library's.
+_sites: dict[int, int] = {}
+#: That of an id, or None. At hand for code that does what ``here`` does without the cost of calling it.
+site_of = _sites.get
 _libraries: set[str] = {"aiodev._core"}  # `Stream.launch` and its like
 #: Of an operation of a graph, where it was captured, as a site or as text of another process, and its number.
 _nodes: dict[int, tuple[int | str, int]] = {}
@@ -70,10 +70,8 @@ def enter_library(code: CodeType) -> None:
 def here(depth: int = 1) -> int:
     """The site of the caller ``depth`` frames up, or of the first frame above it that is no library's."""
     frame = sys._getframe(depth + 1)
-    index = index_of(id(frame.f_code))
-    if not index:
-        return outside(frame)
-    return index << 32 | frame.f_lasti
+    first = site_of(id(frame.f_code))
+    return first + frame.f_lasti if first else outside(frame)
 
 
 class _Standing(threading.local):
@@ -97,17 +95,17 @@ def outside(frame: FrameType | None) -> int:
     caller = program_frame(frame)
     if caller is None:
         return 0
-    return _indices[id(caller.f_code)] << 32 | caller.f_lasti
+    return _sites[id(caller.f_code)] + caller.f_lasti
 
 
 def program_frame(frame: FrameType | None) -> FrameType | None:
     """The first frame from ``frame`` on that is no library's."""
     while frame is not None:
         code = frame.f_code
-        index = index_of(id(code))
-        if index is None:
-            index = _enter(code, is_library(frame))
-        if index:
+        first = site_of(id(code))
+        if first is None:
+            first = _enter(code, is_library(frame))
+        if first:
             return frame
         frame = frame.f_back
     return None
@@ -119,8 +117,8 @@ def _enter(code: CodeType, is_library: bool) -> int:
         index = 0 if is_library else len(_codes)
         while index and _codes[index - 1] is not code:  # such a one has come after it
             index -= 1
-        _indices[id(code)] = index
-    return index
+        first = _sites[id(code)] = index << 32
+    return first
 
 
 def is_library(frame: FrameType) -> bool:

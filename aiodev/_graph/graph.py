@@ -355,9 +355,11 @@ class Graph:
         try:
             if buffer:
                 first = value = operations.execute(timeline.queue, buffer, self._inputs.patches)
-                if trace.active is not None:
-                    trace.active.note_replay(stream.stream_id, value)
-                    trace.active.note_nodes(resources.call_sites, submitter.notes)
+                recorder = trace.active
+                if recorder is not None:
+                    recorder.note_replay(stream.stream_id, value)
+                    if resources.call_sites[0] not in recorder.nodes:
+                        recorder.note_nodes(resources.call_sites, submitter.notes)
             else:
                 first, value, signals = submitter.submit(stream, self._inputs.patches)
             resources.note_replay(timeline, value)

@@ -101,7 +101,7 @@ def read_operations(window: Window) -> list[Operation]:
     """
     recorder = window.recorder
     streams = dict(recorder.streams)
-    notes = {(note.stream_id, note.value): note for note in map(Note._make, window.notes())}
+    notes = {(note.stream_id, note.value): note for note in window.notes()}
     operations: list[Operation] = []
     replays: dict[tuple[int, int], Operation] = {}
     for source, slots in window.slots():
@@ -126,7 +126,8 @@ def read_operations(window: Window) -> list[Operation]:
     operations += [
         _of_note(note, streams[note.stream_id])
         for note in notes.values()
-        if note.submitted <= (window.ended or note.submitted) and (all_noted or _is_deferred(streams.get(note.stream_id)))
+        if 0 < note.submitted <= (window.ended or note.submitted)
+        and (all_noted or _is_deferred(streams.get(note.stream_id)))
     ]
     return _in_order(operations)
 

@@ -183,6 +183,33 @@ def traces_commands_as_they_run(bench: Workbench) -> None:
     bench.executor.destroy_buffer(buffer)
 
 
+@rule
+def traces_commands_of_each_execution(bench: Workbench) -> None:
+    """Commands are noted with their own execution, as far as there is room; those of one that was withdrawn are not."""
+    if not bench.executor.has_buffers:
+        raise NotApplicable("there are no command buffers")
+    lane, cells = bench.lane(), bench.chain(7, 4)
+    copies = [Command("copy", 0, 8, _PAIR.pack(cells[k + 1], cells[k]), -11 - k) for k in range(3)]
+    buffer, _ = bench.executor.create_buffer(0, copies)
+    for room, is_withdrawn, expected in ((6, False, (3, 0)), (20, False, (3, 3)), (20, True, (0, 3))):
+        with _traced(bench, room) as log:
+            _, gate = lane.gate()
+            executions = [bench.executor.execute(lane.number, buffer, b"") for _ in range(2)]
+            if is_withdrawn:
+                assert lane.withdraw(executions[0], executions[0]) == executions[0]
+            bench.open(gate)
+            lane.finish()
+            slots = _slots(log)
+        sites = [
+            [slot[FIRST] for slot in slots if slot[WHAT] & OPERATION_MASK == COMMAND and slot[VALUE] == value]
+            for value in executions
+        ]
+        assert sites == [[-11, -12, -13][:count] for count in expected], f"with room for {room} the commands {sites} are noted"
+        whole = [slot[VALUE] for slot in slots if slot[WHAT] & OPERATION_MASK == BUFFER]
+        assert whole == executions, f"with room for {room} the executions {whole} are noted, not {executions}"
+    bench.executor.destroy_buffer(buffer)
+
+
 RULES = (
     traces_each_operation_once,
     traces_operations_of_a_queue_apart,
@@ -190,4 +217,5 @@ RULES = (
     traces_what_was_submitted_meanwhile,
     traces_no_more_than_there_is_room_for,
     traces_commands_as_they_run,
+    traces_commands_of_each_execution,
 )

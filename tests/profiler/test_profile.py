@@ -459,8 +459,9 @@ async def test_note_that_comes_late(device) -> None:
         recorder = trace.active
         assert recorder is not None
         stream.copy(array, np.ones(8))
-        late = recorder.notes.pop()
-    recorder.notes.append(late)
+        late = recorder.words[-trace.NOTE_WORDS :]
+        del recorder.words[-trace.NOTE_WORDS :]
+    recorder.words += late
     await stream.synchronize()
     assert [(each.name, each.nbytes) for each in work(prof)] == [("copy", 64)]
 

@@ -80,6 +80,7 @@ class CommandBuffer(Struct):
 
     duration: int  #: how long an execution takes, ns, as a moving average; 0 if it is not known
     begun: int  #: when the last one began, ns
+    length: int  #: how many commands an execution runs; 0 where branches decide that
     commands: Record = embedded(Record, 0)
 
 

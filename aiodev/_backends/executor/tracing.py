@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from aiodev._backends.executor.compile import inner
 from aiodev._backends.executor.faults import fate_of
+from aiodev._backends.executor.fields import sizeof
 from aiodev._backends.executor.intrinsics import now
 from aiodev._backends.executor.structs import Queue, TraceLog, TraceSlot
 from aiodev._core.backend.trace_log import COMMAND, FATE_SHIFT, OPERATION_MASK
 
-__all__ = ["begin_command", "begin_trace", "claim_slot", "describe_trace", "end_trace"]
+__all__ = ["begin_command", "begin_trace", "claim_slot", "describe_trace", "end_trace", "reserve_slots"]
 
 
 @inner
@@ -39,6 +40,18 @@ def describe_trace(mark: int, first: int, second: int) -> None:
 
 
 @inner
+def reserve_slots(execution: int, log: TraceLog, count: int) -> None:
+    """Claim the slots of an execution's commands together (submit lock held): the worker need not ask for them one by one.
+
+    Until all of them have begun, ``first`` of the execution's slot is the next of them, and ``second`` where they end.
+    """
+    number = log.claimed.fetch_add(count)
+    whole = TraceSlot(execution & ~OPERATION_MASK)
+    whole.first = log.slots[min(number, log.room)].address
+    whole.second = log.slots[min(number + count, log.room)].address
+
+
+@inner
 def begin_trace(mark: int) -> None:
     """Note that the queue has come to an operation that has a slot; a wait that held it is come to again."""
     slot = TraceSlot(mark & ~OPERATION_MASK)
@@ -47,18 +60,31 @@ def begin_trace(mark: int) -> None:
 
 
 @inner
+def next_slot(queue: Queue, whole: TraceSlot) -> TraceSlot | None:
+    """The slot for the next command of an execution that has the slot ``whole``; None where there is no room."""
+    if whole.second != 0:
+        if whole.first == whole.second:
+            return None
+        slot = TraceSlot(whole.first)
+        whole.first += sizeof(TraceSlot)
+        return slot
+    log = queue.log
+    if log is None:  # the profile is over
+        return None
+    number = log.claimed.fetch_add(1)
+    return log.slots[number] if number < log.room else None
+
+
+@inner
 def begin_command(queue: Queue, execution: int, site: int, size: int) -> int:
     """Note that the queue has come to a command of an execution that has a slot; gives the address of its own, or 0.
 
-    A loop runs a command any number of times, so a slot is claimed for each when it begins.
+    A loop runs a command any number of times, so where there are branches a slot is claimed for each when it begins.
     """
-    log = queue.log
-    if log is None:  # the profile is over
+    whole = TraceSlot(execution & ~OPERATION_MASK)
+    slot = next_slot(queue, whole)
+    if slot is None:
         return 0
-    number = log.claimed.fetch_add(1)
-    if number >= log.room:
-        return 0
-    slot, whole = log.slots[number], TraceSlot(execution & ~OPERATION_MASK)
     slot.queue = queue
     slot.value = whole.value
     slot.first = site

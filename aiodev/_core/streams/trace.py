@@ -92,12 +92,15 @@ class Note(NamedTuple):
 
     stream_id: int
     value: int
-    submitted: int  #: ns of ``time.perf_counter_ns``
+    submitted: int  #: ns of ``time.perf_counter_ns``; 0: when the executor's log says
     kind: str  #: ``kernel``, ``copy``, ``fill``, or what a gate is for
     what: Any  #: a kernel's entry, or the name of what a gate is for
     payload: Any  #: a kernel's argument block; how many bytes are copied or filled; which stream's operation is waited for
     site: int
     task: str | None
+
+
+NOTE_WORDS = len(Note._fields)
 
 
 class NodeNote(NamedTuple):
@@ -160,7 +163,7 @@ class Window:
         self.ranges: Ranges | None = None
         self._first = {log: log.claimed for source in recorder.sources for log in source.logs}
         self._last: dict[TraceLog, int] = {}
-        self._first_note = len(recorder.notes)
+        self._first_word = len(recorder.words)
         self._first_event, self._last_event = len(recorder.memory), 0
 
     def close(self) -> None:
@@ -193,7 +196,8 @@ class Window:
 
     def notes(self) -> list[Note]:
         """What streams have noted since it began. A thread may note what it has submitted a while after others have gone on."""
-        return self.recorder.notes[self._first_note :]
+        words = self.recorder.words[self._first_word :]
+        return [Note._make(words[at : at + NOTE_WORDS]) for at in range(0, len(words), NOTE_WORDS)]
 
     def memory(self) -> list[Any]:
         """What allocators have noted."""
@@ -214,8 +218,10 @@ class Recorder:
     """Has every stream and executor of the process note what they do.
 
     Attributes:
-        notes: what streams have noted.
+        words: what streams have noted: the fields of a :class:`Note`, and those of the next one. Each tuple that is kept would
+            cost as much again, and the garbage collector would come for them.
         memory: what allocators have noted.
+        most: how many words there may be.
         sources: the executors' logs.
         streams: what there is to know of each stream, by its id.
         nodes: of graphs that were replayed, by their sites.
@@ -225,7 +231,8 @@ class Recorder:
 
     def __init__(self, room: int) -> None:
         self.room = room
-        self.notes: list[Note] = []
+        self.most = NOTE_WORDS * room
+        self.words: list[Any] = []
         self.memory: list[Any] = []
         self.sources: list[Source] = []
         self.streams: dict[int, KnownStream] = {}
@@ -236,6 +243,7 @@ class Recorder:
         self._task = task_namer()
         self._lock = threading.RLock()
         self._stamped: Source | None = None
+        self._untraced: set[int] = set()  # streams whose executors have no logs
         self.note_replay = self._replay_noter()
 
     def adopt(self, executor: Executor) -> Source:
@@ -267,38 +275,43 @@ class Recorder:
         if capabilities.tracing:
             if not timeline.deferred:
                 self.bind(timeline, timeline.operations)
-        elif capabilities.timing:
-            self._stamp(stream)
+        else:
+            self._untraced.add(stream.stream_id)
+            if capabilities.timing:
+                self._stamp(stream)
         if self.ranges is not None and capabilities.cuda_interfaces:
             self.ranges.attach(stream)
         self._note(stream)
 
     def _note(self, stream: Traced) -> None:
-        """Have a stream note what its submissions are. This runs at each of them: a tuple is made in place of a ``Note``."""
-        stream_id, notes = stream.stream_id, self.notes
-        note: Callable[[Any], None] = notes.append
+        """Have a stream note what its submissions are. This runs at each of them.
+
+        When that was, the executor's log says, unless it has none or is not given the operation yet.
+        """
+        stream_id, words = stream.stream_id, self.words
+        note = words.extend
         launch, copy, fill, clock = stream._launch, stream._copy, stream._fill, time.perf_counter_ns
-        task = self._task
+        task, has_no_log = self._task, stream.timeline.deferred or stream_id in self._untraced
 
         def launch_noted(entry: int, size: int, block: bytes, site: int) -> int:
-            submitted = clock()
+            submitted = clock() if has_no_log else 0
             value = launch(entry, size, block, site)
-            if len(notes) < self.room:
+            if len(words) < self.most:
                 note((stream_id, value, submitted, "kernel", entry, block, site, task()))
             return value
 
         def copy_noted(dst: int, src: int, nbytes: int) -> int:
-            submitted = clock()
+            submitted = clock() if has_no_log else 0
             value = copy(dst, src, nbytes)
-            if len(notes) < self.room:
+            if len(words) < self.most:
                 site = callsites.outside(sys._getframe(1))
                 note((stream_id, value, submitted, "copy", 0, nbytes, site, task()))
             return value
 
         def fill_noted(dst: int, count: int, pattern: bytes) -> int:
-            submitted = clock()
+            submitted = clock() if has_no_log else 0
             value = fill(dst, count, pattern)
-            if len(notes) < self.room:
+            if len(words) < self.most:
                 site = callsites.outside(sys._getframe(1))
                 note((stream_id, value, submitted, "fill", 0, count * len(pattern), site, task()))
             return value
@@ -337,10 +350,10 @@ class Recorder:
     def label(self, timeline: Any, value: int, kind: str, name: str, after: tuple[Any, int] | None) -> None:
         """See :func:`label`."""
         stream_id = self._ids.get(timeline)
-        if stream_id is not None and len(self.notes) < self.room:
+        if stream_id is not None and len(self.words) < self.most:
             follows = None if after is None else (self._ids.get(after[0], 0), after[1])
             site = callsites.outside(sys._getframe(1))
-            self.notes.append(Note(stream_id, value, time.perf_counter_ns(), kind, name, follows, site, self._task()))
+            self.words.extend(Note(stream_id, value, time.perf_counter_ns(), kind, name, follows, site, self._task()))
 
     def note_nodes(self, sites: Sequence[int], nodes: Callable[[], Iterable[NodeNote]]) -> None:
         """Note what the nodes of a graph are that is replayed, by their sites, unless that is known."""
@@ -349,24 +362,25 @@ class Recorder:
 
     def _replay_noter(self) -> Callable[[int, int], None]:
         """What notes that an operation of a stream is the replay of a graph, or a part of one. It runs at each of them, too."""
-        notes, task, clock = self.notes, self._task, time.perf_counter_ns
-        note: Callable[[Any], None] = notes.append
+        words, untraced, task, clock = self.words, self._untraced, self._task, time.perf_counter_ns
+        note, frame_above, site_of, outside = words.extend, sys._getframe, callsites.site_of, callsites.outside
 
         def note_replay(stream_id: int, value: int) -> None:
-            if len(notes) < self.room:
-                frame = sys._getframe(2)
-                index = callsites.index_of(id(frame.f_code))  # as a rule the program has called the graph
-                site = index << 32 | frame.f_lasti if index else callsites.outside(frame)
-                note((stream_id, value, clock(), "graph", "graph", None, site, task()))
+            if len(words) < self.most:
+                frame = frame_above(2)
+                first = site_of(id(frame.f_code))  # as a rule the program has called the graph
+                site = first + frame.f_lasti if first else outside(frame)
+                submitted = clock() if stream_id in untraced else 0
+                note((stream_id, value, submitted, "graph", "graph", None, site, task()))
 
         return note_replay
 
     def note_node(self, stream_id: int, value: int, site: int) -> None:
         """Note that an operation of a stream is a node, which its executor was given as any other operation."""
         node = self.nodes.get(site)
-        if node is not None and len(self.notes) < self.room:
+        if node is not None and len(self.words) < self.most:
             now = time.perf_counter_ns()
-            self.notes.append(Note(stream_id, value, now, node.kind, node.what, node.payload, site, self._task()))
+            self.words.extend(Note(stream_id, value, now, node.kind, node.what, node.payload, site, self._task()))
 
     def note_memory(self, event: Any) -> None:
         """Note what an allocator has to say."""
@@ -375,7 +389,8 @@ class Recorder:
 
     def open(self, room: int) -> Window:
         """Begin a window, with room for so many operations."""
-        self.room = max(self.room, max(len(self.notes), len(self.memory)) + room)
+        self.room = max(self.room, max(len(self.words) // NOTE_WORDS, len(self.memory)) + room)
+        self.most = NOTE_WORDS * self.room
         with self._lock:
             for source in self.sources:
                 source.renew(room)

@@ -55,22 +55,28 @@ def task_namer() -> Callable[[], str | None]:
     """A function that gives the name of the task that runs in this thread, or None: of asyncio, uvloop or trio.
 
     It is called at each submission that is profiled, and to ask for the running loop can cost a call of the system. So it
-    remembers each thread's, which is another one only if no task of that runs.
+    remembers each thread's, which is another one only if no task of that runs; and at hand that of the thread that asked last.
     """
-    loops: dict[int, tuple[Callable[[Any], Any], AbstractEventLoop]] = {}
+    loops: dict[int, tuple[int, Callable[[Any], Any], AbstractEventLoop | None]] = {}
+    nobody: tuple[int, Callable[[Any], Any], AbstractEventLoop | None] = (0, lambda _: None, None)
+    last = nobody
 
     def name() -> str | None:
-        known = loops.get(get_ident())
-        task = None if known is None else known[0](known[1])
+        thread, current, loop = last
+        task = current(loop) if get_ident() == thread else None
         return look() if task is None else task.get_name()
 
     def look() -> str | None:
-        loop = running_loop()
-        if loop is None:
-            return _trio_task()
-        current = sys.modules["asyncio"].current_task
-        loops[get_ident()] = current, loop
-        task = current(loop)
+        nonlocal last
+        thread = get_ident()
+        last = loops.get(thread, nobody)
+        task = last[1](last[2])
+        if task is None:
+            loop = running_loop()
+            if loop is None:
+                return _trio_task()
+            last = loops[thread] = thread, sys.modules["asyncio"].current_task, loop
+            task = last[1](loop)
         return None if task is None else str(task.get_name())
 
     return name

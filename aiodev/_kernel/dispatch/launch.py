@@ -36,12 +36,12 @@ __all__ = ["SUBMISSION_NAMES", "bound_call_maker", "define", "generate_call", "s
 #: The site of the caller, as ``sites.here(1)`` has it, without the cost of a call.
 _SITE = [
     "_from = _getframe(1)",
-    "_site = _index_of(id(_from.f_code))",
-    "_site = _site << 32 | _from.f_lasti if _site else _outside(_from)",
+    "_site = _site_of(id(_from.f_code))",
+    "_site = _site + _from.f_lasti if _site else _outside(_from)",
 ]
 SITE_NAMES: dict[str, Any] = {
     "_getframe": sys._getframe,
-    "_index_of": callsites.index_of,
+    "_site_of": callsites.site_of,
     "_outside": callsites.outside,
 }
 #: What lines of a submission name.

@@ -233,10 +233,10 @@ def _generated(
         # Who has called the operation, which has called this; if that is a library, as a rule who has called that.
         "if not _site:",
         "    _from = _getframe(2)",
-        "    _site = _index_of(id(_from.f_code))",
+        "    _site = _site_of(id(_from.f_code))",
         "    if _site == 0 and (_back := _from.f_back) is not None:",
-        "        _from, _site = _back, _index_of(id(_back.f_code))",
-        "    _site = _site << 32 | _from.f_lasti if _site else _outside(_from)",
+        "        _from, _site = _back, _site_of(id(_back.f_code))",
+        "    _site = _site + _from.f_lasti if _site else _outside(_from)",
     ]
     submitted = [
         (f"stream._launch({entry}, {size}, block{k}, _site)", uses) for k, (entry, size, _, uses) in enumerate(launches)

@@ -316,6 +316,7 @@ class NativeExecutor(HostExecutor):
         memory = ctypes.create_string_buffer(b"".join(parts))
         buffer = ctypes.addressof(memory)
         self._buffers[buffer] = memory
+        CommandBuffer(buffer).length = 0 if branches else len(commands)
         return buffer, [buffer + place for place in places]
 
     def destroy_buffer(self, buffer: int) -> None:

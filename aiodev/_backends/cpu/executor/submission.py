@@ -31,8 +31,9 @@ from aiodev._backends.executor.gates import release_gate
 from aiodev._backends.executor.intrinsics import aligned_alloc, bytes_address, bytes_length, copy_memory, free, get
 from aiodev._backends.executor.locking import lock, unlock
 from aiodev._backends.executor.structs import GATE_FAILED, GATE_OPEN, Gate
-from aiodev._backends.executor.tracing import claim_slot, describe_trace
+from aiodev._backends.executor.tracing import claim_slot, describe_trace, reserve_slots
 from aiodev._backends.executor.wait_nodes import find_node
+from aiodev._core.backend.trace_log import OPERATION_MASK
 
 
 @inner
@@ -101,6 +102,9 @@ def add_execution(queue: Queue, buffer: CommandBuffer, patches: int, nbytes: int
     record = BufferRecord(append(queue, OP_BUFFER, sizeof(BufferRecord) + nbytes))
     record.buffer = buffer
     record.count = nbytes // (2 * WORD)
+    log = queue.log
+    if log is not None and record.mark > OPERATION_MASK and buffer.length > 0:
+        reserve_slots(record.mark, log, buffer.length)
     copy_memory(record.patches, patches, nbytes)
     return publish(queue)
 
