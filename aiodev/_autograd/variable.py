@@ -49,8 +49,8 @@ class Variable(Array):
     """An array that takes part in differentiation: a leaf, of which gradients are wanted, or what is computed of one.
 
     It is an array in all else, and shares the memory of the array that it is made of. Operators, methods, views and the
-    functions of :mod:`aiodev.kernels` record what they do with it, and give variables. Kernels that are launched, and copies
-    into other arrays, are not recorded: the latter are refused.
+    functions of :mod:`aiodev.kernels` record what they do with it, and give variables. Launches of kernels, and copies into
+    other arrays, cannot be recorded: they are refused.
 
     Args:
         x: an array of real numbers of floating point, or of complex numbers.
@@ -58,7 +58,7 @@ class Variable(Array):
 
     Raises:
         TypeError: ``x`` is no such array.
-        RuntimeError: a variable is written to where that would have to be recorded.
+        RuntimeError: a variable is written to, or a kernel launched with it, where that would have to be recorded.
         NotImplementedError: a function without a gradient would have to be recorded.
 
     Example:
@@ -125,6 +125,15 @@ class Variable(Array):
             if value.shape != self.shape or value.dtype != self.dtype or value.device is not self.device:
                 raise ValueError(f"grad: expected None, or an {self._plain._describe()}, got an {value._describe()}")
         store_gradient(self, value)
+
+    def _pack(self) -> bytes:
+        """As of the array, which keeps it; the variable never does, so that each launch asks."""
+        if _is_recorded(self):
+            raise RuntimeError(
+                "a launch of a kernel with a variable is not recorded, so no gradient would reach it; launch with x.detach(), "
+                "or in no_grad, or make an operation with a gradient of it (aiodev.operation)"
+            )
+        return self._plain._packed or self._plain._pack()
 
     def _describe(self) -> str:
         kind = "of a graph" if not self.is_leaf else "a leaf" if self._edge else "a constant"

@@ -282,15 +282,26 @@ def test_setting_a_gradient() -> None:
 
 
 async def test_kernels_take_variables() -> None:
-    """A launch reads and writes their memory, and is not recorded."""
+    """A launch is refused where it would have to be recorded, the first as any other; else it reads and writes their memory."""
 
     @aiodev.kernel
     def double(i: int, x: Any) -> None:
         x[i] = 2 * x[i]
 
-    x = a_leaf()
-    double[3](x)
-    assert await x.tolist() == [2.0, 4.0, 6.0]
+    x, constant = a_leaf(), autograd.Variable(aiodev.ones(3, device="cpu"), requires_grad=False)
+    for _ in range(2):
+        for refused in (x, x * 1.0):
+            with pytest.raises(RuntimeError, match="launch of a kernel with a variable is not recorded"):
+                double[3](refused)
+            with pytest.raises(RuntimeError, match="not recorded"):
+                double.bind(3, refused)
+        with autograd.no_grad():
+            await double[3](x)  # and is compiled, so that later ones are launched another way
+            double[3](x)
+            double.bind(3, x)()
+        double[3](x.detach())
+        double[3](constant)
+    assert await x.tolist() == [256.0, 512.0, 768.0] and await constant.tolist() == [4.0] * 3
 
 
 async def test_a_mask_is_waited_for_once() -> None:
