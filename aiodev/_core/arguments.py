@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 __all__ = [
     "UNCONVERTED",
+    "advice",
     "function",
     "instance",
     "integer",
@@ -60,7 +61,13 @@ def named(function: str, name: str, error: Exception) -> Exception:
 def message(function: str | None, name: str, expected: str, value: object) -> str:
     """What is said of an argument that is refused."""
     where = f"argument {name}" if function is None else f"{function}: argument {name}"
-    return f"{where}: expected {expected}, got {shown(value)}"
+    return f"{where}: expected {expected}, got {shown(value)}" + (advice(value) if "an array" in expected else "")
+
+
+def advice(value: object) -> str:
+    """What to do with an array of the host's where one of a device is expected; nothing of anything else."""
+    is_host = type(value).__module__ == "numpy" and type(value).__name__ == "ndarray"
+    return "; aiodev.asarray(value) copies it to the device" if is_host else ""
 
 
 def refusal(function: str | None, name: str, expected: str, value: object) -> TypeError:

@@ -296,7 +296,7 @@ class Graph:
         """Raise for what cannot take the place of an array."""
         old = known.array
         if not isinstance(value, Array):
-            raise TypeError(f"update: {name}: expected an array, got {type(value).__name__}")
+            raise arguments.refusal("update", name, "an array", value)
         if value.device is not self.device:
             raise ValueError(f"update: {name}: expected an array on {self.device}, got one on {value.device}")
         if value.shape != old.shape or value.dtype != old.dtype:

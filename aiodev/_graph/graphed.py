@@ -371,7 +371,7 @@ def _frozen(tree: Any, name: str) -> Hashable:
     except TypeError:
         shown = arguments.shown(tree)
         expected = "examples and arguments are arrays, or constants that can be hashed"
-        raise TypeError(f"graphed {name}: {expected}, not {shown}") from None
+        raise TypeError(f"graphed {name}: {expected}, not {shown}{arguments.advice(tree)}") from None
     return kind, tree
 
 

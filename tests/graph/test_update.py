@@ -94,7 +94,8 @@ async def test_replaced_input_is_let_go_of(device: str) -> None:
     ("make", "error", "message"),
     [
         (lambda: {"z": 1}, TypeError, "z: the graph has no input of that name; it has x, n"),
-        (lambda: {"x": 1}, TypeError, "x: expected an array, got int"),
+        (lambda: {"x": 1}, TypeError, "argument x: expected an array, got int"),
+        (lambda: {"x": np.ones(4)}, TypeError, r"aiodev.asarray\(value\) copies it to the device"),
         (lambda: {"x": aiodev.ones(5, device="cpu")}, ValueError, r"x: expected the shape \(4,\)"),
         (lambda: {"x": aiodev.ones(4, "float32", "cpu")}, ValueError, "dtype float32"),
         (lambda: {"x": aiodev.ones(8, device="cpu")[::2]}, ValueError, "strides"),
