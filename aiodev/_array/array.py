@@ -271,10 +271,10 @@ class Array(Operators, Methods, Protocols):
                 return self._index(index)
         except (IndexError, TypeError, ValueError):  # which the parser says better
             return self._index(index)
-        try:
-            known, offset = form.views[key]
-        except KeyError:
+        seen = form.views.get(key)
+        if seen is None:
             return self._index(index, key, distance)
+        known, offset = seen
         array = _new(Array)
         array._form = known
         array._buffer = self._buffer

@@ -127,9 +127,8 @@ class Form:
 
     def other(self, shape: Shape, strides: Shape, writable: bool = True) -> Form:
         """The form of a view."""
-        if has_no_gaps(shape, strides, self.itemsize):
-            return form_of(self.device, self.dtype, shape, None, writable and self.writable)
-        return form_of(self.device, self.dtype, shape, strides, writable and self.writable)
+        given = None if has_no_gaps(shape, strides, self.itemsize) else strides
+        return form_of(self.device, self.dtype, shape, given, writable and self.writable)
 
     def packed_to(self, shape: Shape) -> Form:
         """The form of packed elements in another shape."""

@@ -51,6 +51,7 @@ from aiodev._array.dtypes import has_dtype, kind_of_operand
 from aiodev._array.form import Form
 from aiodev._array.overlap import overlap, overlap_elsewhere
 from aiodev._core import callsites
+from aiodev._core.arguments import advice
 from aiodev._core.at_fork import in_child
 from aiodev._core.backend.device import Device
 from aiodev._core.bounded_table import enter
@@ -70,9 +71,11 @@ R = TypeVar("R", covariant=True)
 #: From the operands' kinds (a dtype, a Python number's class, None) to a dtype for each, and behind them the result's.
 Rule = Callable[..., Sequence[Any]]
 
+#: What is in the key of a call, and what calls that differ in lengths and strides alone have in common.
 _FORM = "({0}._form if {0}.__class__ is Array else {0}.__class__)"
-#: Of a sequence, which is looked at twice: nothing that is used up by that.
-_FORMS = f"*[{_FORM.format('_x')} for _x in ({{0}} if {{0}}.__class__ is _list or {{0}}.__class__ is _tuple else None)]"
+_KIND = "({0}._form.key if {0}.__class__ is Array else {0}.__class__)"
+#: Of a sequence, which is looked at more than once: nothing that is used up by that.
+_EACH = "*[{1} for _x in ({0} if {0}.__class__ is _list or {0}.__class__ is _tuple else None)]"
 _operations: weakref.WeakSet[Operation] = weakref.WeakSet()
 #: Calls an operation with arrays of a subclass among its operands: a function of the operation, the key and the arguments.
 differentiate: Hook[..., Any] = Hook("aiodev._autograd.recording")
@@ -251,7 +254,8 @@ class Operation:
         """The function that users call."""
         names, operands = self._names, self._operands
         namespace: dict[str, Any] = {
-            "Array": Array, "_find": self.known.get, "_slow": self._call_slowly, "_freeze": _freeze,
+            "Array": Array, "_find": self.known.get, "_family_of": self._families.get, "_slow": self._call_slowly,
+            "_freeze": _freeze,
             "_list": list, "_tuple": tuple, "_len": len, "_int": int, "_float": float, "_str": str,
         }  # fmt: skip
         shown, kind = [], None
@@ -269,19 +273,23 @@ class Operation:
         if kind is inspect.Parameter.POSITIONAL_ONLY:
             shown.append("/")
         options = [_option(own) for place, own in enumerate(self._parameters) if place not in operands]
-        forms, passed = [], []
+        forms, kinds, passed = [], [], []
         sequences = [names[place] for place in operands if names[place] in self._several]
         if len(sequences) > 1:  # else the number of all operands tells that of each
             options += [f"_len({own})" for own in sequences]
         for own in (names[place] for place in operands):
             several = own in self._several
-            forms.append(_FORMS.format(own) if several else _FORM.format(own))
+            form, kind_of = (_EACH.format(own, one.format("_x")) if several else one.format(own) for one in (_FORM, _KIND))
+            forms.append(form)
+            kinds.append(kind_of)
             passed.append(f"*{own}" if several else own)
-        in_place = [f"{self.writes} is {self.in_place}"] if self.in_place else []
+        if self.in_place:
+            options.append(f"{self.writes} is {self.in_place}")
+        begin = f"*_key[:{len(options)}], " if options else ""
         lines = [
             f"def operation({', '.join(shown)}):",
             "    try:",
-            f"        _key = ({', '.join((*options, *in_place, *forms))},)",
+            f"        _key = ({', '.join((*options, *forms))},)",
             "        _launch = _find(_key)",
             "    except TypeError:",  # an option cannot be hashed: the body may know what is wrong
             "        _launch = _key = None",
@@ -289,6 +297,13 @@ class Operation:
             f"        _result = _launch({', '.join(passed)})",
             "        if _result is not None:",
             "            return _result",
+            "    elif _key is not None:",
+            f"        _family = _family_of(({begin}{', '.join(kinds)},))",
+            "        if _family is not None:",
+            f"            _result = _family.plan({', '.join(passed)})",
+            "            if _result is not None:",
+            "                _family.served += 1",
+            "                return _result",
             f"    return _slow(_key, {', '.join(names)})",
         ]
         namespace["__name__"] = __name__  # a library's, to whom looks for the place of a call
@@ -459,10 +474,8 @@ class Operation:
             raise TypeError(f"{self.name}: {own}: expected an aiodev.Array, got {type(value).__name__}")
         expected = "a number" if is_number else "an array or a number" if own in self.numbers else "an array"
         if isinstance(value, np.ndarray):
-            raise TypeError(
-                f"{self.name}: argument {shown}: expected {expected}, got a NumPy array in host memory; "
-                f"aiodev.asarray(value) copies it to the device"
-            )
+            found = f"got a NumPy array in host memory{advice(value)}"
+            raise TypeError(f"{self.name}: argument {shown}: expected {expected}, {found}")
         raise TypeError(f"{self.name}: argument {shown}: expected {expected}, got {type(value).__name__}")
 
     def _remember(

@@ -278,14 +278,18 @@ class CachingAllocator:
         if nbytes < 0:
             raise ValueError(f"cannot allocate {nbytes} bytes")
         size = size_class(nbytes)
-        if len(self._bin_of_request) >= REQUESTS_KEPT:
-            self._bin_of_request.clear()
-        segments = self.slow_path.segments
-        kind = segments.small if size <= SMALL else segments.large
-        made = Bin(size, kind)
-        home = self._bin_of_request[nbytes] = self._bins.setdefault(size, made)
-        if home is made:
-            kind.bins.append(made)
+        home = self._bins.get(size)
+        if home is None:
+            segments = self.slow_path.segments
+            kind = segments.small if size <= SMALL else segments.large
+            made = Bin(size, kind)
+            home = self._bins.setdefault(size, made)
+            if home is made:
+                kind.bins.append(made)
+        requests = self._bin_of_request
+        if len(requests) >= REQUESTS_KEPT:
+            requests.clear()
+        requests[nbytes] = home
         return home
 
     def _search(self, home: Bin, unfit: Block, timeline: Timeline) -> Block:

@@ -253,17 +253,17 @@ def test_forms_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_oldest_calls_are_forgotten() -> None:
-    """Where there is no room; a program of as many shapes as there is room for finds out each of them once."""
+    """Where there is no room; a program of as many kinds as there is room for finds out each of them once."""
     accumulate = accumulating(most=32)
     arrays = [(on_device(np.ones(size)), aiodev.zeros(size, "f4", "cpu")) for size in range(2, 34)]
     for _ in range(3):  # met, remembered, repeated
         for x, out in arrays:
-            accumulate(1.0, x, out)
+            accumulate(1.0, x, out, tag=x.size)
     known = accumulate.function.operation.known
     before = list(known)
     assert len(before) == 32
     for _ in range(2):
-        accumulate(1.0, on_device(np.ones(50)), aiodev.zeros(50, "f4", "cpu"))
+        accumulate(1.0, on_device(np.ones(50)), aiodev.zeros(50, "f4", "cpu"), tag=50)
     assert list(known)[:-1] == before[2:], "a sixteenth is forgotten at once"
     assert all(out.numpy_blocking().tolist() == [3] * out.size for _, out in arrays)
 

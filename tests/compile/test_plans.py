@@ -100,6 +100,7 @@ def test_a_length_that_was_never_met_needs_no_body() -> None:
         assert np.array_equal(total(x[:, :length]).numpy_blocking(), host[:, :length].sum(1) + length), length
     assert total.ran < ran + 3 * RECURRING  # those from before there was a plan
     operation = total.function.operation
+    assert len(operation.known) < 20 * RECURRING  # a plan takes no room for each length that it serves
     assert 0 < sum(len(family.plans) for family in operation._families.values()) <= MOST_PLANS
     operation.forget()
     assert not operation._families

@@ -43,9 +43,9 @@ class Counted:
 
 
 def accumulating(most: int = 1024) -> Counted:
-    """``out += factor * x`` of arrays of any shape."""
+    """``out += factor * x`` of arrays of any shape; calls with another ``tag`` have nothing in common."""
 
-    def accumulate(call: aiodev.Call, factor: Any, x: aiodev.Array, out: aiodev.Array) -> aiodev.Array:
+    def accumulate(call: aiodev.Call, factor: Any, x: aiodev.Array, out: aiodev.Array, *, tag: int = 0) -> aiodev.Array:
         call.launch(add_scaled, x.size, factor.astype(x.dtype), x.reshape(-1), out.reshape(-1))
         return out
 

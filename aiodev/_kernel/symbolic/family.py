@@ -23,13 +23,15 @@ class Family:
     """Calls that differ in lengths and strides alone.
 
     Attributes:
-        plans: what serves many of them, that which was made or has served last first.
-        served: how many calls of new lengths they have served since one was last tried.
+        plan: what serves many of them, that which was made or has served last.
+        plans: all of these, that one first.
+        served: how many calls they have served since one was last tried.
     """
 
-    __slots__ = ("_calls", "_examples", "_last", "_patience", "plans", "served")
+    __slots__ = ("_calls", "_examples", "_last", "_patience", "plan", "plans", "served")
 
     def __init__(self) -> None:
+        self.plan: Callable[..., Any] = _serve_none
         self.plans: list[Callable[..., Any]] = []
         self.served = 0
         self._examples: list[list[Form]] = []  # the forms of arrays that plans were made of
@@ -54,8 +56,9 @@ class Family:
     def note(self, plan: Callable[..., Any]) -> None:
         """A plan has served a call; it is tried first the next time."""
         self.served += 1
-        if plan is not self.plans[0]:
+        if plan is not self.plan:
             self.plans = [plan, *(other for other in self.plans if other is not plan)]
+            self.plan = plan
 
     def put_off(self) -> None:
         """Try at the next such call what could not be tried, since code is still being compiled."""
@@ -65,7 +68,12 @@ class Family:
     def keep(self, plan: Callable[..., Any]) -> None:
         """Have a plan that was made of the last call; if there are many, that is forgotten that has not served for longest."""
         self.plans = [plan, *self.plans[: MOST_PLANS - 1]]
+        self.plan = plan
         self._examples = [*self._last[:1], *self._examples[: MOST_PLANS - 1]]
+
+
+def _serve_none(*operands: Any) -> None:
+    """What a family has before there is a plan."""
 
 
 class Attempt(NamedTuple):
