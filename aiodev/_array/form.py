@@ -46,6 +46,8 @@ class Key(tuple[Any, ...]):
 
 
 _keys: dict[tuple[Any, ...], Key] = {}
+#: By device and dtype, shape, strides and writability. Of the first two, which the form keeps, it is the identities: the
+#: collector does not walk tuples of numbers.
 _forms: dict[tuple[Any, ...], Form] = {}
 #: Views that all forms remember together.
 _remembered = 0
@@ -171,7 +173,7 @@ class Form:
 
 def form_of(device: Device, dtype: DType, shape: Shape, strides: Shape | None, writable: bool) -> Form:
     """The form of an array; ``strides`` None for C order without gaps."""
-    what = device, dtype, shape, strides, writable
+    what = id(device), id(dtype), shape, strides, writable
     form = _forms.get(what)
     if form is not None:
         return form
