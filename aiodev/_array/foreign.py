@@ -19,7 +19,6 @@ from aiodev._core.streams.current import current_stream
 from aiodev._memory.buffer import Foreign, ForeignBuffer
 
 if TYPE_CHECKING:
-    from aiodev._array.capsules import Imported
     from aiodev._core.streams.stream import Stream
 
 __all__ = ["from_dlpack", "is_elsewhere", "share_elsewhere", "wrap_host"]
@@ -64,8 +63,6 @@ def from_dlpack(x: Any, /, *, device: DeviceLike | None = None, copy: bool | Non
 
 
 def _consume(x: Any, wanted: Device | None) -> Array:
-    from aiodev._array.capsules import import_capsule
-
     try:
         kind, index = x.__dlpack_device__()
     except (AttributeError, TypeError, ValueError):
@@ -74,20 +71,17 @@ def _consume(x: Any, wanted: Device | None) -> Array:
     if kind in DLPACK_HOST:
         home = wanted if wanted is not None and capabilities(wanted).host_accessible else HOST
         stream = current_stream(home)
-        try:
-            capsule = _ask(x)
-        except BufferError:
-            # NumPy has no capsules of dtypes that others define, and before 2.1 none that say that an array is read-only.
-            if isinstance(x, np.ndarray) and has_dtype(x.dtype):
-                return wrap_host(x, stream)
-            raise
-        return _array_of(import_capsule(capsule), stream, 0, host=True)
+        # NumPy has no capsules of dtypes that others define, and before 2.1 none that say that an array is read-only; and what
+        # reads capsules takes a while to import.
+        if isinstance(x, np.ndarray) and has_dtype(x.dtype):
+            return wrap_host(x, stream)
+        return _array_of(_ask(x), stream, 0, host=True)
     name = registry.name_of(lambda has: kind in has.dlpack_types)
     if name is None:
         raise BufferError(f"DLPack device type {kind}: no backend here has such memory, as CUDA's has (2, 13)")
     stream = current_stream(Device(name, index))
     capsule = _ask(x, stream=LEGACY)
-    return _array_of(import_capsule(capsule), stream, _follow_foreign(stream, LEGACY), host=False)
+    return _array_of(capsule, stream, _follow_foreign(stream, LEGACY), host=False)
 
 
 def _ask(x: Any, **arguments: Any) -> Any:
@@ -118,7 +112,10 @@ def _follow_foreign(stream: Stream, foreign: int) -> int:
     return timeline.hand_on().wait_foreign(timeline.queue, foreign)
 
 
-def _array_of(imported: Imported, stream: Stream, value: int, host: bool) -> Array:
+def _array_of(capsule: Any, stream: Stream, value: int, host: bool) -> Array:
+    from aiodev._array.capsules import import_capsule
+
+    imported = import_capsule(capsule)
     tensor = imported.tensor
     return _make(
         stream, tensor.address, tensor.shape, tensor.dtype, tensor.strides, tensor.read_only, imported, value, host
