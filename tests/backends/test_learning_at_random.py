@@ -1,0 +1,117 @@
+"""Random programs while what threads have learnt changes at random: a crowd, spins, workers. Only the time may differ."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from selection import some
+
+import aiodev
+from aiodev._backends.cpu.executor.executor import NativeExecutor
+
+CELLS = 4
+LONG = 1 << 62
+
+
+@aiodev.kernel
+def axpy(i: int, a: int, x: Any, y: Any, out: Any) -> None:
+    out[i] = a * x[i] + y[i]
+
+
+@aiodev.kernel(uniform=True)
+def axpy_evenly(i: int, a: int, x: Any, y: Any, out: Any) -> None:
+    out[i] = a * x[i] + y[i]
+
+
+@aiodev.kernel
+def axpy_slowly(i: int, a: int, x: Any, y: Any, out: Any) -> None:
+    """As the others, but for what an index costs: the more, the further it is from the beginning."""
+    total = y[i]
+    for _ in range(a % 5):
+        total += x[i]
+    for _ in range(i % 64):
+        total ^= 1
+        total ^= 1
+    out[i] = total
+
+
+@contextmanager
+def changing(executor: NativeExecutor, chance: random.Random) -> Iterator[None]:
+    """Have the executor's threads believe now this, now that; afterwards what they believed."""
+    crowd, ended, spin, workers = executor._crowd, threading.Event(), executor._spin_ns, len(executor._workers)
+    before = crowd.until.value, crowd.span
+
+    def change() -> None:
+        while not ended.is_set():
+            now = time.monotonic_ns()
+            crowd.until.value = chance.choice((0, now + 50_000, now + 2_000_000, LONG))
+            crowd.span = chance.choice((-1, 0, 1_000_000))
+            executor.limit_spin(chance.choice((0, 5_000, spin)))
+            executor.limit_workers(chance.choice((1, workers)))
+            time.sleep(chance.choice((0, 0.0001, 0.002)))
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        executor.limit_spin(spin)
+        executor.limit_workers(workers)
+        crowd.until.value, crowd.span = before
+
+
+async def program(seed: int) -> None:
+    """Launches of three kinds on two streams, which wait for each other; some are awaited, some withdrawn and made again."""
+    chance = random.Random(seed)
+    streams = [aiodev.Stream("cpu", priority=chance.choice((-1, 0, 1))) for _ in range(2)]
+    size = chance.choice((1, 70, 5_000, 150_000))
+    cells = [aiodev.asarray(np.full(size, k), device="cpu") for k in range(CELLS)]
+    await aiodev.synchronize("cpu")
+    model = list(range(CELLS))
+    for _ in range(300):
+        stream, other = chance.sample(streams, 2)
+        a, b, out = (chance.randrange(CELLS) for _ in range(3))
+        stream.wait_stream(other)
+        kind, factor = chance.choice((axpy, axpy_evenly, axpy_slowly)), chance.randrange(5)
+        done = kind[size, stream](factor, cells[a], cells[b], cells[out])
+        match chance.randrange(6):
+            case 0:
+                await done
+            case 1:
+                await asyncio.sleep(0)
+            case 2:
+                if done.cancel():
+                    kind[size, stream](factor, cells[a], cells[b], cells[out])
+            case 3:
+                done.synchronize_blocking(60)
+            case 4:
+                seen: list[int] = []
+                await stream.call(seen.append, 1)
+                assert seen == [1]
+        model[out] = (factor * model[a] + model[b] + (1 << 63)) % (1 << 64) - (1 << 63)
+    for stream in streams:
+        await stream.synchronize()
+    for cell, value in zip(cells, model, strict=True):
+        assert (await cell.numpy() == value).all()
+
+
+@pytest.mark.parametrize("seed", some(range(24), 3))
+async def test_programs_are_right_whatever_threads_believe(seed: int) -> None:
+    """A crowd that comes and goes, spins that are cut off, workers that are taken away and given back: each result is there."""
+    await aiodev.init("cpu")
+    executor = aiodev.get_backend("cpu").executor
+    if not isinstance(executor, NativeExecutor):
+        pytest.skip("the executor is another one, which learns nothing")
+    with changing(executor, random.Random(seed)):
+        async with asyncio.timeout(120):
+            await asyncio.gather(*(program(8 * seed + k) for k in range(3)))
