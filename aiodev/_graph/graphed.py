@@ -239,6 +239,7 @@ class _Captured:
         self._arguments = self._find_arguments(leaves)
         self._find_results(arrays, leaves, self._recorder, {array._buffer for array in self._own.values()})
         del self._recorder, self._own
+        self._shares_state = any(self._graph._sealed().held.values())
         return self
 
     def _find_arguments(self, leaves: Sequence[Any]) -> list[_Argument]:
@@ -288,8 +289,8 @@ class _Captured:
         """Replay it with other arguments, which are like those that it was captured with."""
         graph, inputs, timeline = self._graph, self._graph._inputs, stream.timeline
         replays = graph._sealed().replays
-        if timeline.recording is None and replays.timeline not in (None, timeline):
-            timeline.join(replays.timeline, replays.value, replays.timeline.clock_at(replays.value))
+        if timeline.recording is None and replays.timeline is not None:
+            replays.come_to(timeline, self._shares_state)
         for argument in self._arguments:
             if argument.follows:
                 leaves[argument.leaf]._buffer.join_uses(timeline)
@@ -393,8 +394,9 @@ def make_graphed(function: Callable[P, R], /, *examples: Any, most: int = 8) -> 
     Kinds are told apart by the shapes, strides and dtypes of arrays, by which of them share memory, by the dtypes of NumPy's
     numbers, and by the values of everything else, which are constants of the capture. Results are fresh arrays, or arguments,
     as the function returns them, in tuples, lists and dictionaries. Calls on several streams run one after the other, since
-    they share the graph's memory, so one that waits behind a call that fails fails with it; have a function for each of those
-    that are not to. Any thread may call. A forked child captures anew.
+    they share the graph's memory. One that fails, or is withdrawn, is nothing to those behind it on other streams, unless the
+    function writes to arrays that it closes over: then they would go on with half of what it wrote, and fail with it. Any
+    thread may call. A forked child captures anew.
 
     The function runs when it is captured, and not for each call: what it prints, or counts, it does once for each kind.
 

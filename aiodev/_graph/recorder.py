@@ -236,6 +236,17 @@ class Replays:
         self.value = 0
         self.stream = ""
 
+    def come_to(self, timeline: Timeline, shares_state: bool) -> None:
+        """Have the next replay be on a timeline, behind the last one; unless they share state, however that comes out."""
+        last = self.timeline
+        if last is timeline or last is None:
+            return
+        if shares_state:
+            timeline.join(last, self.value, last.clock_at(self.value))
+        elif last.counters[COMPLETED] < self.value:  # who comes next follows this wait, if there is no replay behind it
+            self.value = timeline.come_after(last, self.value)
+            self.timeline, self.stream = timeline, timeline.label
+
     def check(self, stream: Stream) -> None:
         """Refuse a replay that would run beside the last one.
 
@@ -632,7 +643,7 @@ class Recorder(Executor):
     spin = help = arm = collect = create_waker = faults = forgive = _refuse_wait
     create_gate = gate = open_gate = _refuse_gate
     stamp = _refuse_stamp
-    withdraw = create_queue = destroy_queue = foreign_wait = wait_foreign = adopt_stream = _refuse_stream
+    withdraw = wait_over = create_queue = destroy_queue = foreign_wait = wait_foreign = adopt_stream = _refuse_stream
     handle_of = _refuse_stream
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from aiodev._core.backend.interface import Fault
-from aiodev.testing.rule import rule
+from aiodev._core.backend.interface import Executor, Fault
+from aiodev.testing.rule import NotApplicable, rule
 from aiodev.testing.workbench import Lane, Workbench
 
 __all__ = ["RULES"]
@@ -223,6 +223,40 @@ def the_last_faults_are_kept(bench: Workbench) -> None:
     assert lane.fault_count != 0
 
 
+@rule
+def a_wait_for_what_is_over_shares_no_failure(bench: Workbench) -> None:
+    """``wait_over`` holds until the other queue is there, and is done: whether that failed before, fails, or is withdrawn."""
+    if type(bench.executor).wait_over is Executor.wait_over:
+        raise NotApplicable("wait_over is wait")
+    first, second, third, cells = bench.lane(), bench.lane(), bench.lane(), bench.chain(6, 4)
+    first.reach(first.fail())
+    second.wait_over(first, 1)
+    failed, gate = first.gate()  # behind the failure: it does not hold
+    first.reach(failed)
+    first.forgive()
+    failed, gate = first.gate()
+    behind = first.copy_word(cells[3], cells[2])
+    second.wait_over(first, behind)
+    second.copy_word(cells[1], cells[0])
+    bench.pass_time([second])
+    assert second.completed == 1, "it did not hold, or failed with what had failed before"
+    bench.open(gate, failed=True)
+    second.finish()
+    first.reach(behind)
+    _expect(second)
+    _, gate = third.gate()
+    withdrawn = third.copy_word(cells[3], cells[2])
+    assert third.withdraw(withdrawn, withdrawn) == withdrawn
+    second.wait_over(third, withdrawn)
+    reached = second.copy_word(cells[2], cells[1])
+    bench.pass_time([second])
+    assert second.completed < reached - 1, "it did not hold for what was withdrawn"
+    bench.open(gate)
+    second.finish()
+    _expect(second)
+    assert bench.values(cells)[:3] == [6, 6, 6]
+
+
 RULES = (
     a_queue_without_failure_has_no_faults,
     a_failed_gate_opens_a_fault,
@@ -238,4 +272,5 @@ RULES = (
     a_gate_behind_a_failure_does_not_hold,
     a_wait_behind_a_failure_still_takes_its_time,
     the_last_faults_are_kept,
+    a_wait_for_what_is_over_shares_no_failure,
 )

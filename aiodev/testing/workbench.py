@@ -72,6 +72,10 @@ class Lane:
         """Submit a wait for ``other``."""
         return self._executor.wait(self.number, other.number, value)
 
+    def wait_over(self, other: Lane, value: int) -> int:
+        """Submit a wait for ``other``, however that comes out."""
+        return self._executor.wait_over(self.number, other.number, value)
+
     def gate(self) -> tuple[int, int]:
         """Submit a gate; the workbench opens it at the end if nobody did."""
         gate = self._executor.create_gate()

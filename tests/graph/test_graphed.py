@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import functools
 import gc
 import os
@@ -180,6 +181,94 @@ async def test_calls_on_several_streams(device: str) -> None:
                 results.append(graphed(x))
     for result in results:
         assert await result.tolist() == [4, 6, 8]
+
+
+@aiodev.kernel
+def checked_root(i, x, y):
+    if x[i] < 0:
+        raise ValueError("negative")
+    y[i] = x[i] ** 0.5
+
+
+@aiodev.kernel
+def add_checked(i, x, total):
+    if x[i] < 0:
+        raise ValueError("negative")
+    total[i] += x[i]
+
+
+def wait_until_empty(stream: aiodev.Stream) -> None:
+    """Without being told of a failure."""
+    while stream.qsize():
+        time.sleep(0.001)
+
+
+async def test_a_call_that_fails_is_nothing_to_those_on_other_streams(device: str) -> None:
+    """Nor is one that is withdrawn, whether it was over when the others were submitted, or not."""
+
+    def root(x: aiodev.Array) -> aiodev.Array:
+        y = aiodev.empty(x.shape, x.dtype, device)
+        checked_root[x.size](x, y)
+        return kernels.add(y, 1)
+
+    graphed = aiodev.make_graphed(root)
+    good, bad = floats(4, 9, device=device), floats(4, -9, device=device)
+    await aiodev.synchronize(device)
+    assert await graphed(good).tolist() == [3, 4]
+    streams = [aiodev.Stream(device) for _ in range(4)]
+    for is_over in (False, True):
+        with Latch(streams[0]) as latch:
+            results = []
+            for k, x in enumerate((bad, good, bad, good)):
+                with streams[k]:
+                    results.append(graphed(x))
+                if is_over and k == 0:
+                    latch.release()
+                    wait_until_empty(streams[0])
+            with streams[1]:
+                behind = graphed(good)
+            with streams[2]:
+                lost = graphed(good)
+        for result in (results[1], results[3], behind):
+            assert await result.tolist() == [3, 4]
+        for result in (results[0], results[2], lost):  # one of them for its place on the stream
+            with pytest.raises(aiodev.AiodevError):
+                await result.tolist()
+        for stream in streams:
+            with contextlib.suppress(aiodev.AiodevError):
+                await stream.synchronize()
+    with Latch(streams[0]):
+        with streams[0]:
+            withdrawn = graphed(good)
+        with streams[1]:
+            result = graphed(good)
+        assert streams[0].cancel() > 0
+    assert await result.tolist() == [3, 4]
+    with pytest.raises(aiodev.WithdrawnError):
+        await withdrawn.tolist()
+
+
+async def test_calls_that_share_state_fail_together(device: str) -> None:
+    """Where a function writes to what it closes over, a call behind one that fails would go on with half of that."""
+    total = aiodev.zeros(2, device=device)
+
+    def add(x: aiodev.Array) -> aiodev.Array:
+        add_checked[2](x, total)
+        return kernels.add(total, 0)
+
+    graphed = aiodev.make_graphed(add)
+    good, bad = floats(4, 9, device=device), floats(4, -9, device=device)
+    await aiodev.synchronize(device)
+    assert await graphed(good).tolist() == [4, 9]
+    streams = [aiodev.Stream(device) for _ in range(2)]
+    with Latch(streams[0]):
+        with streams[0]:
+            first = graphed(bad)
+        with streams[1]:
+            second = graphed(good)
+    for result in (first, second):
+        with pytest.raises(aiodev.AiodevError):
+            await result.tolist()
 
 
 async def test_draws(device: str) -> None:

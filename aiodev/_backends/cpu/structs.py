@@ -61,6 +61,7 @@ class WaitRecord(Record):
     other: structs.Queue
     value: int
     node: structs.WaitNode  #: the queue's, on the other one
+    is_shared: int  #: 1 if its failure is the queue's as well
 
 
 class GateRecord(Record):

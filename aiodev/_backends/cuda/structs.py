@@ -127,7 +127,7 @@ class Record(Struct):
     ``OP_LAUNCH``  entry                     size       where it was submitted    the kernel's
     ``OP_COPY``    destination               source     bytes
     ``OP_FILL``    destination               count      bytes of the pattern      the pattern
-    ``OP_WAIT``    the other queue           value
+    ``OP_WAIT``    the other queue           value      1: failure is shared
     ``OP_GATE``    gate
     ``OP_STAMP``   address of the time
     ``OP_EVENT``   CUevent

@@ -375,6 +375,24 @@ class Timeline:
         self.advance(number, known)
         return number
 
+    def come_after(self, other: Timeline, value: int) -> int:
+        """Order later operations after ``other``'s ``value``, however that comes out; gives the wait's number.
+
+        Nothing relies on that order but who asks for it, since what follows would fail with ``value``.
+        """
+        operations = self.operations
+        if operations is not other.operations or isinstance(operations, Deferred):
+            self.join(other, value, other.clock_at(value))
+            return self.submitted
+        number = operations.wait_over(self.queue, other.queue, value)
+        self.release()
+        self._kept.append((number, other))
+        totals.waits_enqueued += 1
+        if self.past is not None:  # to who looks for races it is an order as any other
+            self.advance(number, self.frontier[1])
+            self.past.append((number, {other: value}))
+        return number
+
     def keep_awaited(self, number: int, other: Timeline) -> None:
         """Keep a timeline that operations up to ``number``, which are submitted next, wait for; nothing relies on that order.
 

@@ -38,7 +38,16 @@ A device's lock is held for tens of nanoseconds, and never across a call of the 
 from aiodev._backends.cpu.executor.fairness import make_room
 from aiodev._backends.cpu.executor.helping import help, spin
 from aiodev._backends.cpu.executor.memory_operations import copy_entry, fill_entry
-from aiodev._backends.cpu.executor.submission import execute, execute_schedule, gate, launch, open_gate, stamp, wait
+from aiodev._backends.cpu.executor.submission import (
+    execute,
+    execute_schedule,
+    gate,
+    launch,
+    open_gate,
+    stamp,
+    wait,
+    wait_over,
+)
 from aiodev._backends.cpu.executor.waiting import arm
 from aiodev._backends.cpu.executor.withdrawal import withdraw
 from aiodev._backends.cpu.executor.worker import stop, work
@@ -67,6 +76,7 @@ __all__ = [
     "stamp",
     "stop",
     "wait",
+    "wait_over",
     "withdraw",
     "work",
 ]

@@ -102,7 +102,7 @@ class NativeExecutor(HostExecutor):
     destroys_anywhere = True
 
     #: The hot methods, and ``withdraw``, are the compiled functions themselves, which an instance has.
-    launch = execute = execute_schedule = wait = stamp = spin = help = COMPILED
+    launch = execute = execute_schedule = wait = wait_over = stamp = spin = help = COMPILED
     arm = forgive = create_gate = gate = open_gate = withdraw = COMPILED
 
     def __init__(self, device_count: int, threads_per_device: int, spin_ns: int) -> None:
@@ -123,6 +123,7 @@ class NativeExecutor(HostExecutor):
         self.execute = code.function(native.execute)
         self.execute_schedule = code.function(native.execute_schedule)
         self.wait = code.function(native.wait)
+        self.wait_over = code.function(native.wait_over)
         self.stamp = code.function(native.stamp)
         self.spin = code.function(native.spin)
         self.help = code.function(native.help)

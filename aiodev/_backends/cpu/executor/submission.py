@@ -110,13 +110,14 @@ def add_execution(queue: Queue, buffer: CommandBuffer, patches: int, nbytes: int
 
 
 @inner
-def add_wait(queue: Queue, other: Queue, value: int) -> int:
-    """Append a wait for another queue; returns its value."""
+def add_wait(queue: Queue, other: Queue, value: int, is_shared: int) -> int:
+    """Append a wait for another queue, whose failure is shared or not; returns its value."""
     node = find_node(other, queue.address)
     record = WaitRecord(append(queue, OP_WAIT, sizeof(WaitRecord)))
     record.other = other
     record.value = value
     record.node = node
+    record.is_shared = is_shared
     describe_trace(record.mark, other.address, value)
     return publish(queue)
 
@@ -142,13 +143,19 @@ def execute_schedule(schedule: Schedule, queues: bytes, start: int) -> None:
         else:
             awaited = step.awaited
             point = start if awaited is None else awaited.value
-            step.value = add_wait(queue, Queue(get(lanes + WORD * step.other)), point)
+            step.value = add_wait(queue, Queue(get(lanes + WORD * step.other)), point, 1)
 
 
 @exported(int64(int64, int64, int64))
 def wait(queue: Queue, other: Queue, value: int) -> int:
     """Append a wait for another queue; returns its value."""
-    return add_wait(queue, other, value)
+    return add_wait(queue, other, value, 1)
+
+
+@exported(int64(int64, int64, int64))
+def wait_over(queue: Queue, other: Queue, value: int) -> int:
+    """Append a wait for another queue, however that comes out; returns its value."""
+    return add_wait(queue, other, value, 0)
 
 
 @exported(int64(int64, int64))

@@ -172,7 +172,7 @@ def pass_wait(device: Device, worker: Worker | None, queue: Queue, record: WaitR
     queue.begun.store_fence(value)
     if failed == 0:
         failed = fail_withdrawn(queue, value)
-    first = covering_fault(other, target)
+    first = covering_fault(other, target) if record.is_shared != 0 else 0
     if first != 0 and failed == 0:
         open_fault(queue, value, KIND_DEPENDENCY, other.address, first, 0, 0)
     return True

@@ -177,7 +177,11 @@ class PortableExecutor(HostExecutor):
 
     def wait(self, queue: int, other: int, value: int) -> int:
         """Hold ``queue`` until ``other``, a queue of the same executor, has completed ``value``; fail if that failed."""
-        return self._submit(queue, Wait(self._queues[other], value))
+        return self._submit(queue, Wait(self._queues[other], value, True))
+
+    def wait_over(self, queue: int, other: int, value: int) -> int:
+        """Hold ``queue`` until ``other`` has completed ``value``, however that comes out."""
+        return self._submit(queue, Wait(self._queues[other], value, False))
 
     def create_gate(self) -> int:
         """A gate, which is shut, for one operation."""

@@ -335,12 +335,12 @@ class Range:
 
 
 class Wait:
-    """Hold the queue until another has reached a value; fail if that failed."""
+    """Hold the queue until another has reached a value; fail if that failed, and failures are shared."""
 
-    __slots__ = ("other", "value")
+    __slots__ = ("is_shared", "other", "value")
 
-    def __init__(self, other: PortableQueue, value: int) -> None:
-        self.other, self.value = other, value
+    def __init__(self, other: PortableQueue, value: int, is_shared: bool) -> None:
+        self.other, self.value, self.is_shared = other, value, is_shared
 
     def holds(self, queue: PortableQueue, skipped: bool) -> bool:
         """Until the value is reached, even when skipped.
@@ -355,7 +355,7 @@ class Wait:
 
     def run(self, queue: PortableQueue, worker: Runner) -> Failure | None:
         """Share the other's failure."""
-        first = self.other.failed_at(self.value)
+        first = self.other.failed_at(self.value) if self.is_shared else None
         return None if first is None else (None, (self.other.number, first))
 
     def traced(self) -> tuple[int, int, int]:

@@ -51,6 +51,7 @@ from aiodev._backends.cuda.executor.submission import (
     stamp,
     wait,
     wait_event,
+    wait_over,
     withdraw,
 )
 from aiodev._backends.executor.faults import forgive
@@ -86,5 +87,6 @@ __all__ = [
     "stop",
     "wait",
     "wait_event",
+    "wait_over",
     "withdraw",
 ]

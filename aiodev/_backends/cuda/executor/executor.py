@@ -252,7 +252,7 @@ class CUDAExecutor(Executor):
 
     #: The hot methods, and some others, are the compiled functions themselves, which an instance has.
     launch = copy = execute = call_native = wait = stamp = spin = arm = forgive = withdraw = foreign_wait = COMPILED
-    create_gate = gate = open_gate = COMPILED
+    create_gate = gate = open_gate = wait_over = COMPILED
     has_buffers = True
 
     def __init__(self, driver: Driver, device_count: int, spin_ns: int, wait_by: int = structs.BY_POLL) -> None:
@@ -270,6 +270,7 @@ class CUDAExecutor(Executor):
         self.launch = code.function(native.launch)
         self.copy = code.function(native.copy)
         self.wait = code.function(native.wait)
+        self.wait_over = code.function(native.wait_over)
         self.stamp = code.function(native.stamp)
         self.call_native = code.function(native.call_native)
         self.execute = code.function(native.execute)

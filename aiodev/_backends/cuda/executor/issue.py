@@ -124,10 +124,11 @@ def share_fault(queue: Queue, value: int, other: Queue, target: int, failed: int
 
 
 @inner
-def wait(queue: Queue, device: Device, value: int, other: Queue, target: int, failed: int) -> bool:
+def wait(queue: Queue, device: Device, value: int, other: Queue, target: int, is_shared: bool, failed: int) -> bool:
     """Wait for another queue: on the device once that has handed its operation to the driver and it cannot fail any more.
 
-    A wait holds even behind a failure: what is submitted once that is forgiven relies on the order that it sets up.
+    If ``is_shared``, its failure is ours. A wait holds even behind a failure: what is submitted once that is forgiven relies on
+    the order that it sets up.
     """
     reached = other.completed.load()
     if reached < target:
@@ -141,13 +142,13 @@ def wait(queue: Queue, device: Device, value: int, other: Queue, target: int, fa
             if other.completed.load_fence() < target:
                 return hold(queue, HELD_WAIT)
         else:
-            if not share_fault(queue, value, other, target, failed):
+            if is_shared and not share_fault(queue, value, other, target, failed):
                 return hold(queue, HELD_DEVICE)
             status = call(device.driver.cuStreamWaitValue64, queue.stream, place_of(other, target), target, 0)
             if status != 0:
                 driver_failed(queue, device, value, status)
             return write_completion(queue, device, value, False)
-    if not share_fault(queue, value, other, target, failed):
+    if is_shared and not share_fault(queue, value, other, target, failed):
         return hold(queue, HELD_DEVICE)
     return pass_on(queue, device, value)
 
@@ -243,7 +244,7 @@ def issue(queue: Queue, window: int, operation: int, a: int, b: int, c: int, arg
     if suspect and operation != OP_LAUNCH and operation != OP_WAIT and operation != OP_EVENT:
         return hold(queue, HELD_DEVICE)
     if operation == OP_WAIT:
-        done = wait(queue, device, value, Queue(a), b, failed)
+        done = wait(queue, device, value, Queue(a), b, c != 0, failed)
     elif operation == OP_EVENT:
         done = wait_for_event(queue, device, value, a)
     elif failed != 0:

@@ -200,6 +200,12 @@ def fill(queue: Queue, dst: int, count: int, pattern: bytes, nbytes: int) -> int
 @exported(int64(int64, int64, int64))
 def wait(queue: Queue, other: Queue, value: int) -> int:
     """Append a wait for another queue; returns its value."""
+    return submit(queue, OP_WAIT, other.address, value, 1, 0, 0)
+
+
+@exported(int64(int64, int64, int64))
+def wait_over(queue: Queue, other: Queue, value: int) -> int:
+    """Append a wait for another queue, however that comes out; returns its value."""
     return submit(queue, OP_WAIT, other.address, value, 0, 0, 0)
 
 
