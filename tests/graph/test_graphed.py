@@ -8,6 +8,7 @@ import contextlib
 import functools
 import gc
 import os
+import random
 import sys
 import threading
 import time
@@ -17,10 +18,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from selection import some
 
 import aiodev
 from aiodev import kernels
-from aiodev.kernels import random
+from aiodev.kernels import random as draws
 from aiodev.testing import Latch, SimulatedBackend
 
 
@@ -248,6 +250,41 @@ async def test_a_call_that_fails_is_nothing_to_those_on_other_streams(device: st
         await withdrawn.tolist()
 
 
+@pytest.mark.parametrize("seed", some(range(20), 2))
+async def test_requests_have_their_own_outcome(device: str, seed: int) -> None:
+    """Each on a stream of its own, some with bad input, some withdrawn before they began, at random: as if each were alone."""
+
+    def root(x: aiodev.Array) -> aiodev.Array:
+        y = aiodev.empty(x.shape, x.dtype, device)
+        checked_root[x.size](x, y)
+        return kernels.add(y, 1)
+
+    graphed, chance = aiodev.make_graphed(root), random.Random(seed)
+    assert await graphed(floats(4, 9, device=device)).tolist() == [3, 4]
+    for _ in range(4):
+        results: list[tuple[aiodev.Array, type[Exception] | None]] = []
+        held = aiodev.Stream(device)
+        with Latch(held):
+            for number in range(chance.randrange(2, 25)):
+                stream = held if number == 0 else aiodev.Stream(device)
+                with stream:
+                    is_bad = chance.random() < 0.3
+                    x = floats(4, -9 if is_bad else 9, device=device)
+                    result = graphed(x)
+                error: type[Exception] | None = aiodev.KernelError if is_bad else None
+                if number and chance.random() < 0.2 and stream.cancel():
+                    error = aiodev.WithdrawnError
+                results.append((result, error))
+                if chance.random() < 0.2:
+                    await asyncio.sleep(0)
+        for result, error in chance.sample(results, len(results)):
+            if error is None:
+                assert await result.tolist() == [3, 4]
+            else:
+                with pytest.raises(error):
+                    await result.tolist()
+
+
 async def test_calls_that_share_state_fail_together(device: str) -> None:
     """Where a function writes to what it closes over, a call behind one that fails would go on with half of that."""
     total = aiodev.zeros(2, device=device)
@@ -275,7 +312,7 @@ async def test_draws(device: str) -> None:
     """Calls draw what the function would."""
 
     def draw(n: int) -> aiodev.Array:
-        return random.random(n, device=device)
+        return draws.random(n, device=device)
 
     aiodev.manual_seed(9)
     expected = [await draw(5).tolist() for _ in range(4)]
