@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
+from collections.abc import Awaitable
 
 import numpy as np
 from harness import Bar, Figure, Run
@@ -174,6 +176,30 @@ async def throughput(run: Run) -> Figure:
     return Figure("consecutive empty kernels, submitted beforehand", "µs", values, [Bar("np.add", at_most=0.25)])
 
 
+async def stream_each(run: Run) -> Figure:
+    """A stream that is made for one empty kernel, which is awaited, and dropped; the same with a thread; and a stream alone."""
+    count = run.scale(2_000)
+
+    def used() -> Awaitable[None]:
+        return nothing[1, aiodev.Stream("cpu")]()
+
+    def thread() -> None:
+        made = threading.Thread(target=noop)
+        made.start()
+        made.join()
+
+    await used()
+    values = await run.medians(
+        {
+            "aiodev": lambda: awaited(used, count),
+            "made and dropped": lambda: timed(lambda: aiodev.Stream("cpu"), count),
+            "a thread for each": lambda: timed(thread, run.scale(500)),
+        }
+    )
+    bars = [Bar("a thread for each", at_most=0.5), Bar("a thread for each", at_most=0.2, case="made and dropped")]
+    return Figure("a stream for one kernel, made, awaited and dropped", "µs", values, bars)
+
+
 async def profiled(run: Run) -> Figure:
     """Launch of the kernel with four arrays and its run, with a profile and without: submission and worker together."""
     stream = aiodev.Stream("cpu")
@@ -229,6 +255,7 @@ FIGURES = {
     "await-done": await_done,
     "order": order,
     "throughput": throughput,
+    "stream": stream_each,
     "profiled": profiled,
     "profiled-replay": profiled_replay,
 }
