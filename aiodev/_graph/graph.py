@@ -358,7 +358,8 @@ class Graph:
                 recorder = trace.active
                 if recorder is not None:
                     recorder.note_replay(stream.stream_id, value)
-                    if resources.call_sites[0] not in recorder.nodes:
+                    if resources.noted != recorder.serial:
+                        resources.noted = recorder.serial
                         recorder.note_nodes(resources.call_sites, submitter.notes)
             else:
                 first, value, signals = submitter.submit(stream, self._inputs.patches)

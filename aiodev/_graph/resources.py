@@ -55,6 +55,7 @@ class Resources:
         self.executor: Executor | None = None
         self.begin = 0  # a command buffer without commands
         self.schedule = 0  # of all runs, where there are several
+        self.noted = 0  # by which recorder of a profile, the last one
         self.replays = recorded.memory.replays
         self.sort_uses()
 

@@ -19,6 +19,7 @@ The public face is :func:`aiodev.profiler.profile`.
 from __future__ import annotations
 
 import bisect
+import itertools
 import sys
 import threading
 import time
@@ -47,6 +48,7 @@ class TracedKernel(NamedTuple):
     arguments: tuple[str, ...]  #: as in a :class:`~aiodev.KernelSpec`
 
 
+_serials = itertools.count(1)
 #: Kernels by their entries, filled in by the kernel layer.
 entries: dict[int, TracedKernel] = {}
 
@@ -227,6 +229,7 @@ class Recorder:
         nodes: of graphs that were replayed, by their sites.
         windows: the windows that are open, weakly.
         note_replay: is called with a stream's id and an operation that is the replay of a graph, or a part of one.
+        serial: of this recorder, among all.
     """
 
     def __init__(self, room: int) -> None:
@@ -243,8 +246,8 @@ class Recorder:
         self._task = task_namer()
         self._lock = threading.RLock()
         self._stamped: Source | None = None
-        self._untraced: set[int] = set()  # streams whose executors have no logs
-        self.note_replay = self._replay_noter()
+        self.serial = next(_serials)
+        self.note_replay = self._replay_noter(False)
 
     def adopt(self, executor: Executor) -> Source:
         """Have an executor that can do so note what it is given."""
@@ -276,7 +279,7 @@ class Recorder:
             if not timeline.deferred:
                 self.bind(timeline, timeline.operations)
         else:
-            self._untraced.add(stream.stream_id)
+            self.note_replay = self._replay_noter(True)
             if capabilities.timing:
                 self._stamp(stream)
         if self.ranges is not None and capabilities.cuda_interfaces:
@@ -291,7 +294,8 @@ class Recorder:
         stream_id, words = stream.stream_id, self.words
         note = words.extend
         launch, copy, fill, clock = stream._launch, stream._copy, stream._fill, time.perf_counter_ns
-        task, has_no_log = self._task, stream.timeline.deferred or stream_id in self._untraced
+        task, timeline = self._task, stream.timeline
+        has_no_log = timeline.deferred or not timeline.handle.backend.capabilities.tracing
 
         def launch_noted(entry: int, size: int, block: bytes, site: int) -> int:
             submitted = clock() if has_no_log else 0
@@ -360,9 +364,12 @@ class Recorder:
         if sites and sites[0] not in self.nodes and len(self.nodes) + len(sites) <= self.room:
             self.nodes.update(zip(sites, nodes(), strict=True))
 
-    def _replay_noter(self) -> Callable[[int, int], None]:
-        """What notes that an operation of a stream is the replay of a graph, or a part of one. It runs at each of them, too."""
-        words, untraced, task, clock = self.words, self._untraced, self._task, time.perf_counter_ns
+    def _replay_noter(self, timed: bool) -> Callable[[int, int], None]:
+        """What notes that an operation of a stream is the replay of a graph, or a part of one. It runs at each of them, too.
+
+        ``timed``: there are executors without logs, so it notes when that was.
+        """
+        words, task, clock = self.words, self._task, time.perf_counter_ns
         note, frame_above, site_of, outside = words.extend, sys._getframe, callsites.site_of, callsites.outside
 
         def note_replay(stream_id: int, value: int) -> None:
@@ -370,7 +377,7 @@ class Recorder:
                 frame = frame_above(2)
                 first = site_of(id(frame.f_code))  # as a rule the program has called the graph
                 site = first + frame.f_lasti if first else outside(frame)
-                submitted = clock() if stream_id in untraced else 0
+                submitted = clock() if timed else 0
                 note((stream_id, value, submitted, "graph", "graph", None, site, task()))
 
         return note_replay
