@@ -196,7 +196,7 @@ async def stream_each(run: Run) -> Figure:
             "a thread for each": lambda: timed(thread, run.scale(500)),
         }
     )
-    bars = [Bar("a thread for each", at_most=0.5), Bar("a thread for each", at_most=0.2, case="made and dropped")]
+    bars = [Bar("a thread for each", at_most=0.5), Bar("a thread for each", at_most=0.3, case="made and dropped")]
     return Figure("a stream for one kernel, made, awaited and dropped", "µs", values, bars)
 
 
