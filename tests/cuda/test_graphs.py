@@ -615,6 +615,7 @@ async def main():
     stream = aiodev.Stream()
     x, rows, count, left = aiodev.ones(4, "int64"), aiodev.zeros(4, "int64"), *aiodev.zeros((2, 1), "int64")
     host = np.array([3, 4, 0, 6])
+    await aiodev.synchronize()  # what fills them is on another stream
     with stream:
         x[:] = aiodev.asarray(host)
     await aiodev.synchronize()
