@@ -56,7 +56,7 @@ def changing(executor: NativeExecutor, chance: random.Random) -> Iterator[None]:
             crowd.span = chance.choice((-1, 0, 1_000_000))
             executor.limit_spin(chance.choice((0, 5_000, spin)))
             executor.limit_workers(chance.choice((1, workers)))
-            time.sleep(chance.choice((0, 0.0001, 0.002)))
+            time.sleep(chance.choice((0, 0.0001, 0.002)))  # how often it changes is a part of the chance; nothing waits for it
 
     thread = threading.Thread(target=change)
     thread.start()

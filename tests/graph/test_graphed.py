@@ -199,6 +199,13 @@ def add_checked(i, x, total):
     total[i] += x[i]
 
 
+def root(x: aiodev.Array) -> aiodev.Array:
+    """One more than the square roots; what is negative fails."""
+    y = aiodev.empty(x.shape, x.dtype, x.device)
+    checked_root[x.size](x, y)
+    return kernels.add(y, 1)
+
+
 def wait_until_empty(stream: aiodev.Stream) -> None:
     """Without being told of a failure."""
     while stream.qsize():
@@ -207,12 +214,6 @@ def wait_until_empty(stream: aiodev.Stream) -> None:
 
 async def test_a_call_that_fails_is_nothing_to_those_on_other_streams(device: str) -> None:
     """Nor is one that is withdrawn, whether it was over when the others were submitted, or not."""
-
-    def root(x: aiodev.Array) -> aiodev.Array:
-        y = aiodev.empty(x.shape, x.dtype, device)
-        checked_root[x.size](x, y)
-        return kernels.add(y, 1)
-
     graphed = aiodev.make_graphed(root)
     good, bad = floats(4, 9, device=device), floats(4, -9, device=device)
     await aiodev.synchronize(device)
@@ -253,12 +254,6 @@ async def test_a_call_that_fails_is_nothing_to_those_on_other_streams(device: st
 @pytest.mark.parametrize("seed", some(range(20), 2))
 async def test_requests_have_their_own_outcome(device: str, seed: int) -> None:
     """Each on a stream of its own, some with bad input, some withdrawn before they began, at random: as if each were alone."""
-
-    def root(x: aiodev.Array) -> aiodev.Array:
-        y = aiodev.empty(x.shape, x.dtype, device)
-        checked_root[x.size](x, y)
-        return kernels.add(y, 1)
-
     graphed, chance = aiodev.make_graphed(root), random.Random(seed)
     assert await graphed(floats(4, 9, device=device)).tolist() == [3, 4]
     for _ in range(4):
