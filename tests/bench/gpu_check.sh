@@ -82,7 +82,7 @@ parts=(first)
 [ $# -gt 0 ] || set -- probe correct
 for name in "$@"; do
     case $name in
-    correct) parts+=(rules device graphs factors callback event) ;;
+    correct) parts+=(rules device graphs factors callback rows-callback event rows-event) ;;
     measured) parts+=(compiler launching moving replaying waiting waiting-callback waiting-event) ;;
     sanitized) parts+=(memcheck racecheck) ;;
     *) parts+=("$name") ;;
@@ -164,12 +164,12 @@ tests() { # name, limit in seconds, arguments of pytest…
 
 side_by_side() { # name, limit in seconds, FILE:SHARES…: each in processes of its own, as many at once as there are cores, since most is compiling
     begin "$1" || return 0
-    local file share own shares until=$((SECONDS + $2)) status=0 found each=$scratch/$1 all=()
+    local file share own shares at_once=${PROCESSES:-$(nproc)} until=$((SECONDS + $2)) status=0 found each=$scratch/$1 all=()
     mkdir "$each"
     for file in "${@:3}"; do # the longest first
         shares=${file##*:} file=${file%:*}
         for ((share = 0; share < shares; share++)); do
-            while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do sleep 0.2; done
+            while [ "$(jobs -rp | wc -l)" -ge "$at_once" ]; do sleep 0.2; done
             own=$(basename "$file").$share
             all+=("$own")
             (

@@ -1,7 +1,7 @@
 """A plugin of pytest that has tests which name the CPU use the GPU: ``-p on_gpu``.
 
 The library's tests name ``"cpu"``, so that they mean the same wherever they run. Here every name of a CPU device becomes
-``cuda:0``, for what resolves devices. What was launched there is counted, and said at the end, with how many of the tests that
+``cuda:0``, for what resolves devices; but memory of the host that another library hands over stays the host's. What was launched there is counted, and said at the end, with how many of the tests that
 passed launched any: few would mean that little was tested there. A test that meets a function which is for the CPU alone, by
 its message, is skipped. Tests that are coroutines run in a loop of their own, whichever plugins there are. ``ON_GPU_SHARE=k/n``
 leaves all tests of a file but every ``n``-th to other processes.
@@ -17,19 +17,31 @@ from typing import Any
 
 import pytest
 
+from aiodev._array import foreign
 from aiodev._core.backend.device import Device
 from aiodev._core.backend.registry import Registry
 from aiodev._core.streams.stream import Stream
 
 _resolve = Registry.resolve
 _bind = Stream._bind
+_consume = foreign._consume
+_consuming: list[Any] = []
 _launched: list[int] = [0]
 _tests = {"passed": 0, "launched": 0}
 
 
 def _on_gpu(registry: Registry, device: Any = None) -> Any:
     named = isinstance(device, str | Device) and Device(device).type == "cpu"
-    return _resolve(registry, "cuda:0" if named else device)
+    return _resolve(registry, "cuda:0" if named and not _consuming else device)
+
+
+def _on_host(x: Any, wanted: Device | None) -> Any:
+    """The host's memory as an array on the CPU, which a kernel on the GPU would fail to reach."""
+    _consuming.append(x)
+    try:
+        return _consume(x, wanted)
+    finally:
+        _consuming.pop()
 
 
 def _counting(stream: Stream) -> None:
@@ -47,6 +59,7 @@ def _counting(stream: Stream) -> None:
 
 Registry.resolve = _on_gpu  # type: ignore[method-assign]
 Stream._bind = _counting  # type: ignore[method-assign]
+foreign._consume = _on_host
 
 
 @pytest.hookimpl(tryfirst=True)  # before those that have run are left out
