@@ -142,6 +142,14 @@ def convert(i: int, x: Any, out: Any) -> None:
     out[i] = x[i]
 
 
+@pytest.mark.parametrize("given", ["f2", "bf2", "f4", "f8"])
+@pytest.mark.parametrize(("wanted", "width"), [("i1", 32), ("u1", 32), ("i2", 32), ("u2", 32), ("u4", 64)])
+def test_floats_become_narrow_integers_by_way_of_wider_ones(given: str, wanted: str, width: int) -> None:
+    """Which keep the lower bits, as on the CPU: an instruction for the integer itself takes the nearest number it has."""
+    text = ptx_of(convert, f"A1{given}C", f"A1{wanted}C")
+    assert f"cvt.rzi.s{width}." in text and text.count("cvt.rzi.") == text.count(f"cvt.rzi.s{width}.")
+
+
 def fill_plane(i: int, j: int, x: Any) -> None:
     x[i, j] = 10 * i + j
 

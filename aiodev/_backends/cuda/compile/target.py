@@ -3,6 +3,7 @@
 Left alone it asks the driver which architecture to compile for, has 0 for an integer division by zero, cannot check bounds,
 and numbers the exceptions of each function from 1 again. Arithmetic of ``float16`` it leaves to CUDA's headers, which needs the
 driver, and rounds each result; here, as on the CPU, ``float16`` is a way of storing numbers, computed with in ``float32``.
+A float beyond a narrow integer's range would become the nearest; here it wraps, as on the CPU.
 Of overloads that are to be inlined it takes the CPU's as well as its own, where these have been compiled in this process.
 :func:`compiling_for` changes that for what is compiled in its block, under the compiler's lock; nothing is changed for other
 users of numba-cuda.
@@ -80,7 +81,7 @@ def _storage_only() -> list[tuple[Any, str, Any]]:
     changes.append((unary, "cases", [case for case in unary.cases if types.float16 not in case.args]))
     changes.append((cudadecl.Float, "generic", lambda self, args, kws: _float_of(args[0])))
     changes.append((_OverloadFunctionTemplate, "generic", _generic_without_halves))
-    changes.append((BaseContext, "cast", _cast_by_single))
+    changes.append((BaseContext, "cast", _cast_by_steps))
     return changes
 
 
@@ -89,13 +90,26 @@ def _float_of(kind: Any) -> Any:
     return signature(types.float32, types.float32) if kind == types.float16 else None
 
 
-def _cast_by_single(context: Any, builder: Any, value: Any, given: Any, wanted: Any) -> Any:
-    """Cast; between ``float16`` and what is no floating number through ``float32``, which truncates to integers."""
+def _between(given: Any, wanted: Any) -> Any:
+    """The type that a cast goes by way of; None where it needs none.
+
+    Between ``float16`` and what is no floating number ``float32``, which truncates to integers. Floats become narrow integers
+    through wider ones, of which the lower bits are kept, as on the CPU: the instruction would take the nearest number.
+    """
     if types.float16 in (given, wanted) and not (isinstance(given, types.Float) and isinstance(wanted, types.Float)):
-        value, given = _cast(context, builder, value, given, types.float32), types.float32
-    return _cast(context, builder, value, given, wanted)
+        return types.float32
+    return _WIDER.get(wanted) if isinstance(given, types.Float) else None
 
 
+def _cast_by_steps(context: Any, builder: Any, value: Any, given: Any, wanted: Any) -> Any:
+    step = _between(given, wanted)
+    if step is None:
+        return _cast(context, builder, value, given, wanted)
+    return _cast_by_steps(context, builder, _cast_by_steps(context, builder, value, given, step), step, wanted)
+
+
+#: What keeps the bits of narrow integers that floats are cast to.
+_WIDER = dict.fromkeys((types.int8, types.uint8, types.int16, types.uint16), types.int32) | {types.uint32: types.int64}
 #: Modules of the operators and functions that users write, not those of CUDA's headers.
 _PYTHON = frozenset({"_operator", "builtins", "operator"})
 _exceptions = _Exceptions()
