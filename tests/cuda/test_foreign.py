@@ -13,7 +13,7 @@ import standin
 import aiodev
 from aiodev._backends.cuda import CUDABackend
 from aiodev._backends.cuda.structs import Queue
-from aiodev._backends.cuda.tuning import STREAM_SLOTS, STREAM_WINDOW
+from aiodev._backends.cuda.tuning import CHANNEL_WINDOW, CHANNELS, STREAM_SLOTS
 from aiodev._core.backend.interface import COMPLETED, SUBMITTED, Command
 from aiodev._core.streams.native_calls import pack
 
@@ -264,8 +264,8 @@ def test_small_ordinary_memory_goes_at_once(backend: CUDABackend, driver: standi
     backend.deallocate(0, memory, 1 << 17)
 
 
-def test_queues_share_the_room_of_a_stream(backend: CUDABackend, driver: standin.StandIn) -> None:
-    """However many queues there are, each of the driver's streams is given no more than it takes without blocking."""
+def test_queues_share_the_room_of_a_channel(backend: CUDABackend, driver: standin.StandIn) -> None:
+    """However many queues there are, the device is given no more than its channels take without blocking."""
     queues = [backend.executor.create_queue(1, 1, False)[0] for _ in range(3 * STREAM_SLOTS)]
     gates = [backend.executor.create_gate() for queue in queues]
     for queue, gate in zip(queues, gates, strict=True):
@@ -283,7 +283,7 @@ def test_queues_share_the_room_of_a_stream(backend: CUDABackend, driver: standin
         backend.executor.open_gate(gate, False)
     before = driver.count("cuMemsetD8Async")
     last = [[backend.executor.fill(queue, memory, 1, b"x") for _ in range(200)][-1] for queue in queues]
-    assert driver.count("cuMemsetD8Async") - before <= STREAM_SLOTS * STREAM_WINDOW
+    assert driver.count("cuMemsetD8Async") - before <= CHANNELS * CHANNEL_WINDOW
     word[0] = 1
     for queue, value in zip(queues, last, strict=True):
         assert backend.executor.spin(queue, value, PATIENCE)

@@ -14,6 +14,7 @@ import standin
 from aiodev._backends.cuda import CUDABackend, backend as cuda_backend, properties
 from aiodev._backends.cuda.driver import LIBRARY
 from aiodev._backends.cuda.properties import visible_count
+from aiodev._backends.cuda.tuning import CHANNELS, DEFAULT_CHANNELS
 from aiodev._core.config import Settings
 from aiodev._core.usable_cores import CoreWatch, Quota, UsableCores
 
@@ -135,7 +136,43 @@ backend.start()
 print(os.environ.get(name))
 """
     )
-    assert said == "32\nNone\n"
+    assert said == f"{CHANNELS}\nNone\n"
+
+
+def test_a_device_without_room_for_a_context_says_so(run: Callable[..., str]) -> None:
+    """Whose memory need not be full: each process takes some of the device's channels, and the message says how many."""
+    said = run(
+        """
+driver.inject("cuDevicePrimaryCtxRetain", 2)
+try:
+    backend.start()
+except MemoryError as error:
+    print(error)
+""",
+        CUDA_DEVICE_MAX_CONNECTIONS="12",
+    )
+    assert "starting cuda:0: the device has no room for another context" in said and "12 of its channels" in said
+
+
+@pytest.mark.parametrize("asked_for", ["4", None])
+@pytest.mark.parametrize("is_there", [False, True])
+def test_streams_divide_the_channels_of_the_context(run: Callable[..., str], asked_for: str | None, is_there: bool) -> None:
+    """One that another library made has the driver's default, unless the variable was set ahead of both; then it is doubted."""
+    said = run(
+        f"""
+import ctypes
+if {is_there}:
+    device, context = ctypes.c_int(), ctypes.c_void_p()
+    module = ctypes.CDLL(library)
+    module.cuInit(0)
+    module.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+backend.start()
+print(backend.executor.devices[0]._channels)
+""",
+        **({} if asked_for is None else {"CUDA_DEVICE_MAX_CONNECTIONS": asked_for}),
+    )
+    expected = DEFAULT_CHANNELS if is_there else int(asked_for or CHANNELS)
+    assert said == f"{expected}\n"
 
 
 def test_watching_threads_spin_as_the_usable_cores_allow(library: str, monkeypatch: pytest.MonkeyPatch) -> None:

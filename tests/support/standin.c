@@ -448,7 +448,18 @@ CUresult cuDeviceGetAttribute(int *v, int a, CUdevice d) {
     }
     return OK;
 }
-CUresult cuDevicePrimaryCtxRetain(void **c, CUdevice d) { NEED_DEVICE(d); contexts[d].device = d; *c = &contexts[d]; return OK; }
+static int retained[sizeof contexts / sizeof *contexts];
+CUresult cuDevicePrimaryCtxRetain(void **c, CUdevice d) {
+    NEED_DEVICE(d);
+    retained[d] = 1, contexts[d].device = d;
+    *c = &contexts[d];
+    return OK;
+}
+CUresult cuDevicePrimaryCtxGetState(CUdevice d, unsigned *flags, int *active) {
+    NEED_DEVICE(d);
+    *flags = 0, *active = retained[d];
+    return OK;
+}
 CUresult cuCtxGetCurrent(void **c) { not_in_child(__func__); if (!initialized) return NOT_INITIALIZED; *c = current; return OK; }
 CUresult cuCtxSetCurrent(void *c) { not_in_child(__func__); if (!initialized) return NOT_INITIALIZED; current = c; return OK; }
 CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) { NEED_CONTEXT; *least = 0, *greatest = -5; return OK; }
@@ -1118,7 +1129,7 @@ CUresult cuGetErrorString(CUresult e, const char **s) { *s = e == ILLEGAL_ADDRES
 #define NAME(n) {#n, (void *)n}
 static const struct { const char *name; void *function; } symbols[] = {
     NAME(cuInit), NAME(cuDriverGetVersion), NAME(cuDeviceGetCount), NAME(cuDeviceGet), NAME(cuDeviceGetName),
-    NAME(cuDeviceGetUuid), NAME(cuDeviceTotalMem), NAME(cuDeviceGetAttribute), NAME(cuDevicePrimaryCtxRetain),
+    NAME(cuDeviceGetUuid), NAME(cuDeviceTotalMem), NAME(cuDeviceGetAttribute), NAME(cuDevicePrimaryCtxRetain), NAME(cuDevicePrimaryCtxGetState),
     NAME(cuCtxGetCurrent), NAME(cuCtxSetCurrent), NAME(cuCtxGetStreamPriorityRange), NAME(cuMemGetInfo), NAME(cuMemAlloc),
     NAME(cuMemFree), NAME(cuMemHostAlloc), NAME(cuMemFreeHost), NAME(cuPointerGetAttribute), NAME(cuThreadExchangeStreamCaptureMode), NAME(cuStreamIsCapturing), NAME(cuStreamGetCtx),
     NAME(cuMemcpyAsync), NAME(cuMemsetD8Async), NAME(cuMemsetD16Async), NAME(cuMemsetD32Async), NAME(cuMemsetD2D32Async),

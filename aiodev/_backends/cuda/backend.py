@@ -17,7 +17,7 @@ from aiodev._backends.cuda.compile.image import cached_image, made_by, toolkit_o
 from aiodev._backends.cuda.compile.image_loader import load_image
 from aiodev._backends.cuda.driver import LIBRARY, Driver, DriverError
 from aiodev._backends.cuda.properties import count_devices, find_devices, read_devices
-from aiodev._backends.cuda.tuning import BLOCK_THREADS, ROUNDS
+from aiodev._backends.cuda.tuning import BLOCK_THREADS, CHANNELS, CHANNELS_SETTING, ROUNDS
 from aiodev._backends.executor import native_code
 from aiodev._backends.executor.arena import arena
 from aiodev._backends.executor.fields import sizeof
@@ -142,7 +142,7 @@ class CUDABackend(Backend):
     def start(self) -> None:
         """Start the driver, retain the devices' primary contexts and start their threads.
 
-        ``CUDA_DEVICE_MAX_CONNECTIONS`` is 32 in the environment meanwhile, unless it is set.
+        ``CUDA_DEVICE_MAX_CONNECTIONS`` is in the environment meanwhile, as ``tuning.CHANNELS`` says, unless it is set.
         """
         native_code.prepare(_NATIVE, native_key)  # LLVM works while numba is imported
         with quiet_import():
@@ -151,8 +151,8 @@ class CUDABackend(Backend):
             from aiodev._backends.cuda.executor.executor import CUDAExecutor
         made_by()  # reads files for some milliseconds, which the first kernel should not have to wait for
         # Of CUstreams that share a channel, each waits for the others: an operation's number is written behind it. The driver
-        # has eight channels unless it is told, before it makes the context, to have 32, which is the most.
-        with _environment("CUDA_DEVICE_MAX_CONNECTIONS", "32"):
+        # has eight channels unless it is told, before it makes the context, to have more.
+        with _environment(CHANNELS_SETTING, str(CHANNELS)):
             self.executor = self._start_driver(CUDAExecutor)
         self._started = True
         core_watch.follow(self._follow)

@@ -31,11 +31,19 @@ WINDOW: Final = 128
 #: where so many queues share a channel that all of theirs together might fill it. Larger: a submission may block with the
 #: GIL; smaller: submissions take the GIL anew, and may wait for another thread.
 SURELY_ROOM: Final = 32
-#: Most operations in the driver's hands of all queues of a CUstream. Larger: the driver, whose own limit is somewhat higher,
-#: blocks in a call; smaller: queues that share a stream wait for the host.
-STREAM_WINDOW: Final = 256
-#: CUstreams of each device and priority, which queues share. Larger: the device's 32 channels are shared, too, and streams
-#: wait for each other there; smaller: queues do, in one stream.
+#: Channels of the device that a context asks for, unless ``CUDA_DEVICE_MAX_CONNECTIONS`` says how many. Larger: fewer processes can
+#: use a device at once (an H100 has room for 11 contexts of 32 channels, 25 of 16, and more than 32 of 8); smaller: more
+#: streams share one, and wait for each other there.
+CHANNELS: Final = 16
+#: The variable of the environment that the driver reads when it makes a context.
+CHANNELS_SETTING: Final = "CUDA_DEVICE_MAX_CONNECTIONS"
+#: Channels of a context that another library made, where nothing says how many: the driver's default.
+DEFAULT_CHANNELS: Final = 8
+#: Most operations in the driver's hands of all queues whose CUstreams share a channel. Larger: the driver blocks in a call, on
+#: an H100 at the 511th launch with its number behind it; smaller: queues that share a channel wait for the host.
+CHANNEL_WINDOW: Final = 480
+#: CUstreams of each device and priority, which queues share. Larger: more streams share a channel; smaller: queues wait for
+#: each other in one stream.
 STREAM_SLOTS: Final = 32
 #: Records that are issued before the lock is let go for a moment. Larger: submitters wait for longer; smaller: slower issue.
 BATCH: Final = 16

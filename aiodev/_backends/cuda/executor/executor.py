@@ -6,6 +6,7 @@ To make one loads (at the very first time: compiles) the native code, which bloc
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 import threading
 import time
@@ -77,7 +78,8 @@ class _Device:
         doing = f"starting cuda:{index}"
         ordinal = driver.number("cuDeviceGet", index, doing=doing)
         self.index, self.driver, self._code = index, driver, executor.code
-        self.context = driver.number("cuDevicePrimaryCtxRetain", ordinal, doing=doing)
+        self._channels = self._count_channels(ordinal, doing)
+        self.context = self._retain(ordinal, doing)
         total = driver.number("cuDeviceTotalMem", ordinal, doing=doing)
         self.memory = DeviceMemory(driver, index, ordinal, self.context, total)
         self.native = Device(arena.allocate(sizeof(Device)))
@@ -93,7 +95,7 @@ class _Device:
         self.used: dict[int, int] = defaultdict(int)
         self._records: deque[int] = deque()
         self.cells: deque[int] = deque()  #: words of the device's memory, to be used again
-        self._sharing: dict[int, list[int]] = defaultdict(list)
+        self._sharing: dict[int, list[int]] = {}  # the queues of each CUstream
         self._queues = 0
         self._pinned = self._pinned_end = 0
         with driver.bound(self.context):
@@ -124,6 +126,27 @@ class _Device:
                 setattr(device.driver, name, driver.address(name))
         for semaphore in (device.semaphore, device.staging.semaphore, device.calling.semaphore):
             _libc.sem_init(ctypes.c_void_p(semaphore.address), 0, 0)
+
+    def _count_channels(self, ordinal: int, doing: str) -> int:
+        """Channels that the context will have, or has already, which was made by another library then."""
+        flags, is_there = ctypes.c_uint(), ctypes.c_int()
+        self.driver.call(
+            "cuDevicePrimaryCtxGetState", ordinal, ctypes.byref(flags), ctypes.byref(is_there), doing=doing
+        )
+        asked_for = os.environ.get(tuning.CHANNELS_SETTING, "")
+        if is_there.value or not asked_for.isdecimal():
+            return tuning.DEFAULT_CHANNELS
+        return max(1, int(asked_for))
+
+    def _retain(self, ordinal: int, doing: str) -> int:
+        """The primary context; there is none if other processes have too many channels of the device, which is no lack of memory."""
+        try:
+            return self.driver.number("cuDevicePrimaryCtxRetain", ordinal, doing=doing)
+        except MemoryError:
+            raise MemoryError(
+                f"{doing}: the device has no room for another context: its memory is full, or too many processes use it, each "
+                f"with {self._channels} of its channels; {tuning.CHANNELS_SETTING}=8 or less in all of them makes room for more"
+            ) from None
 
     def start(self) -> None:
         """Start the threads."""
@@ -231,15 +254,18 @@ class _Device:
         return stream
 
     def share(self, stream: int, queue: int) -> None:
-        """Divide a CUstream's room, and the channels', among the queues that have it, ``queue`` from now on among them."""
+        """Divide the channels' room among CUstreams, and theirs among the queues that have them, ``queue`` now among these."""
         self._queues += 1
-        room = tuning.STREAM_SLOTS * tuning.STREAM_WINDOW // self._queues - 1  # there are as many channels as slots
+        room = self._channels * tuning.CHANNEL_WINDOW // self._queues - 1
         self.native.surely_room = min(tuning.SURELY_ROOM, room)
-        queues = self._sharing[stream]
-        queues.append(queue)
-        window = max(1, min(tuning.WINDOW, tuning.STREAM_WINDOW // len(queues)))
-        for each in queues:
-            Queue(each).window = window
+        is_new = stream not in self._sharing
+        self._sharing.setdefault(stream, []).append(queue)
+        # The driver gives CUstreams their channels in turn.
+        most = tuning.CHANNEL_WINDOW // -(-len(self._sharing) // self._channels)
+        for queues in self._sharing.values() if is_new else (self._sharing[stream],):
+            window = max(1, min(tuning.WINDOW, most // len(queues)))
+            for each in queues:
+                Queue(each).window = window
 
 
 class CUDAExecutor(Executor):
