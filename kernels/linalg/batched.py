@@ -1,8 +1,8 @@
 """Stacks of small matrices on CUDA devices: factorised by one call for all of them, where there is a function for that.
 
 A call for each matrix takes one of 8 by 8 about as long as one of 200 by 200: the device has hardly anything to do. So stacks
-of square matrices up to ``BATCHED_ROWS`` go to cuSOLVER's ``potrfBatched`` and ``syevjBatched``, which is Jacobi's method, and
-cuBLAS's ``getrfBatched``, ``getrsBatched`` and ``getriBatched``. All else is left to :mod:`.cusolver`, which says how matrices
+of square matrices up to ``BATCHED_ROWS``, of which there are not too few for their size, go to cuSOLVER's ``potrfBatched`` and
+``syevjBatched``, which is Jacobi's method, and cuBLAS's ``getrfBatched``, ``getrsBatched`` and ``getriBatched``. All else is left to :mod:`.cusolver`, which says how matrices
 lie, and what becomes of what is wrong with them; so are LU factorisations where cuBLAS is not installed.
 
 Most of these functions take the addresses of the matrices, in the device's memory, which a kernel writes there. A graph may put
@@ -20,7 +20,7 @@ from numpy.linalg import LinAlgError
 import aiodev
 from aiodev.kernels.linalg import cublas, cusolver
 from aiodev.kernels.linalg.cusolver import BatchedRoutine, Given, qr, singular_values, svd
-from aiodev.kernels.tuning import BATCHED_ROWS
+from aiodev.kernels.tuning import BATCHED_ROWS, BATCHED_ROWS_EACH, JACOBI_ROWS
 
 __all__ = [
     "cholesky",
@@ -69,12 +69,13 @@ def take_inverse(k: int, i: int, j: int, info: Any, inverses: Any, out: Any) -> 
     out[k, i, j] = inverses[k, i, j]
 
 
-def _is_small(x: aiodev.Array) -> bool:
-    return x.shape[0] > 1 and 0 < x.shape[1] <= BATCHED_ROWS
+def _is_for_one_call(x: aiodev.Array, most: int) -> bool:
+    batch, n, _ = x.shape
+    return batch > 1 and 0 < n <= min(most, BATCHED_ROWS_EACH * batch)
 
 
-def _is_lu_small(x: aiodev.Array) -> bool:
-    return _is_small(x) and cublas.find_library() is not None
+def _is_lu_for_one_call(x: aiodev.Array) -> bool:
+    return _is_for_one_call(x, BATCHED_ROWS) and cublas.find_library() is not None
 
 
 def _copied(call: aiodev.Call, x: aiodev.Array) -> aiodev.Array:
@@ -93,7 +94,7 @@ def _addresses(call: aiodev.Call, x: aiodev.Array) -> aiodev.Array:
 
 def cholesky(call: aiodev.Call, x: aiodev.Array, out: aiodev.Array, upper: bool) -> None:
     """Factors of Hermitian matrices."""
-    if not _is_small(x):
+    if not _is_for_one_call(x, BATCHED_ROWS):
         cusolver.cholesky(call, x, out, upper)
         return
     batch, n, _ = x.shape
@@ -134,7 +135,7 @@ class _Factors:
 
 def invert(call: aiodev.Call, x: aiodev.Array, out: aiodev.Array) -> None:
     """Inverses."""
-    if not _is_lu_small(x):
+    if not _is_lu_for_one_call(x):
         cusolver.invert(call, x, out)
         return
     factors, inverses = _Factors(call, x), call.scratch(x.shape, x.dtype)
@@ -146,7 +147,7 @@ def invert(call: aiodev.Call, x: aiodev.Array, out: aiodev.Array) -> None:
 
 def solve(call: aiodev.Call, x: aiodev.Array, y: aiodev.Array, out: aiodev.Array) -> None:
     """Solutions of ``x @ out = y``, all three stacks of matrices."""
-    if not _is_lu_small(x):
+    if not _is_lu_for_one_call(x):
         cusolver.solve(call, x, y, out)
         return
     factors, columns = _Factors(call, x), _copied(call, y.transpose(0, 2, 1))
@@ -158,7 +159,7 @@ def solve(call: aiodev.Call, x: aiodev.Array, y: aiodev.Array, out: aiodev.Array
 
 def determinants(call: aiodev.Call, x: aiodev.Array, out: aiodev.Array) -> None:
     """Determinants."""
-    if not _is_lu_small(x):
+    if not _is_lu_for_one_call(x):
         cusolver.determinants(call, x, out)
         return
     factors = _Factors(call, x)
@@ -168,7 +169,7 @@ def determinants(call: aiodev.Call, x: aiodev.Array, out: aiodev.Array) -> None:
 
 def signs_and_logarithms(call: aiodev.Call, x: aiodev.Array, signs: aiodev.Array, sizes: aiodev.Array) -> None:
     """Of determinants: signs, and logarithms of absolute values."""
-    if not _is_lu_small(x):
+    if not _is_lu_for_one_call(x):
         cusolver.signs_and_logarithms(call, x, signs, sizes)
         return
     factors = _Factors(call, x)
@@ -178,7 +179,7 @@ def signs_and_logarithms(call: aiodev.Call, x: aiodev.Array, signs: aiodev.Array
 
 def eigenvalues(call: aiodev.Call, x: aiodev.Array, values: aiodev.Array, vectors: aiodev.Array | None) -> None:
     """Eigenvalues of Hermitian matrices, whose lower triangles are read, and their eigenvectors if those are given."""
-    if not _is_small(x):
+    if not _is_for_one_call(x, JACOBI_ROWS):
         cusolver.eigenvalues(call, x, values, vectors)
         return
     batch, n, _ = x.shape

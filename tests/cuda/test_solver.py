@@ -33,7 +33,7 @@ aiodev.set_device("cuda:0")
 
 
 #: How programs begin: stacks are a call for each matrix; those of small ones one call, LU factorisations if cuBLAS is there.
-EACH, WHOLE, WITHOUT_BLAS = "batched._SMALL = 0\n", "BLAS = library\n", "\n"
+EACH, WHOLE, WITHOUT_BLAS = "batched.BATCHED_ROWS = batched.JACOBI_ROWS = 0\n", "BLAS = library\n", "\n"
 
 
 @pytest.mark.parametrize("how", [EACH, WHOLE, WITHOUT_BLAS], ids=["each", "whole", "without-blas"])
