@@ -181,14 +181,14 @@ FACTORISED_EACH: Final = 1 << 15
 FACTORISED_SHARES: Final = 4
 #: Elements of a matrix above which there is one index for each core. Larger: more scratch memory; smaller: cores wait.
 FACTORISED_LARGE: Final = 1 << 14
-#: Rows of a matrix, at most, of a stack that one call of a CUDA library factorises. Larger: fewer calls; smaller: large matrices
-#: are factorised by functions that keep the device busier with each. 64 matrices of 512 rows, on an H100: Cholesky factors
-#: 1.3 ms by one call, 24 by 64; solutions 10 and 72; inverses 39 and 79.
+#: Rows of a matrix, at most, of a stack that one call of a CUDA library factorises. Larger: fewer calls; smaller: large
+#: matrices are factorised by functions that keep the device busier with each. 64 matrices of 512 rows, on an H100: Cholesky
+#: factors 1.3 ms by one call, 24 by 64; solutions 10 and 72; inverses 39 and 79.
 BATCHED_ROWS: Final = 512
 #: The same of eigenvalues, by Jacobi's method. 64 matrices of 256 rows: 25 ms by one call, 128 by 64.
 JACOBI_ROWS: Final = 256
-#: Rows, at most, for each matrix of such a stack: one call factorises each on one multiprocessor, and a call for each has all of
-#: them. Larger: few large matrices leave most of the device idle; smaller: more calls.
+#: Rows, at most, for each matrix of such a stack: one call factorises each on one multiprocessor, and a call for each has all
+#: of them. Larger: few large matrices leave most of the device idle; smaller: more calls.
 BATCHED_ROWS_EACH: Final = 16
 #: Handles of cuSOLVER for each device, as many as threads call at once. Larger: some MiB of the device's memory each; smaller:
 #: functions that wait for the device hold up others.

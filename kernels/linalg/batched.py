@@ -2,8 +2,9 @@
 
 A call for each matrix takes one of 8 by 8 about as long as one of 200 by 200: the device has hardly anything to do. So stacks
 of square matrices up to ``BATCHED_ROWS``, of which there are not too few for their size, go to cuSOLVER's ``potrfBatched`` and
-``syevjBatched``, which is Jacobi's method, and cuBLAS's ``getrfBatched``, ``getrsBatched`` and ``getriBatched``. All else is left to :mod:`.cusolver`, which says how matrices
-lie, and what becomes of what is wrong with them; so are LU factorisations where cuBLAS is not installed.
+``syevjBatched``, which is Jacobi's method, and cuBLAS's ``getrfBatched``, ``getrsBatched`` and ``getriBatched``. All else is
+left to :mod:`.cusolver`, which says how matrices lie, and what becomes of what is wrong with them; so are LU factorisations
+where cuBLAS is not installed.
 
 Most of these functions take the addresses of the matrices, in the device's memory, which a kernel writes there. A graph may put
 other arrays in the place of those that it was captured with, and finds the addresses among arguments, not in memory: so only

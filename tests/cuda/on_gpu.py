@@ -1,10 +1,11 @@
 """A plugin of pytest that has tests which name the CPU use the GPU: ``-p on_gpu``.
 
 The library's tests name ``"cpu"``, so that they mean the same wherever they run. Here every name of a CPU device becomes
-``cuda:0``, for what resolves devices; but memory of the host that another library hands over stays the host's. What was launched there is counted, and said at the end, with how many of the tests that
-passed launched any: few would mean that little was tested there. A test that meets a function which is for the CPU alone, by
-its message, is skipped. Tests that are coroutines run in a loop of their own, whichever plugins there are. ``ON_GPU_SHARE=k/n``
-leaves all tests of a file but every ``n``-th to other processes.
+``cuda:0``, for what resolves devices; but memory of the host that another library hands over stays the host's. What was
+launched there is counted, and said at the end, with how many of the tests that passed launched any: few would mean that little
+was tested there. A test that meets a function which is for the CPU alone, by its message, is skipped. Tests that are coroutines
+run in a loop of their own, whichever plugins there are. ``ON_GPU_SHARE=k/n`` leaves all tests of a file but every ``n``-th to
+other processes.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ WINDOW: Final = 128
 #: where so many queues share a channel that all of theirs together might fill it. Larger: a submission may block with the
 #: GIL; smaller: submissions take the GIL anew, and may wait for another thread.
 SURELY_ROOM: Final = 32
-#: Channels of the device that a context asks for, unless ``CUDA_DEVICE_MAX_CONNECTIONS`` says how many. Larger: fewer processes can
-#: use a device at once (an H100 has room for 11 contexts of 32 channels, 25 of 16, and more than 32 of 8); smaller: more
+#: Channels of the device that a context asks for, unless ``CUDA_DEVICE_MAX_CONNECTIONS`` says how many. Larger: fewer processes
+#: can use a device at once (an H100 has room for 11 contexts of 32 channels, 25 of 16, and more than 32 of 8); smaller: more
 #: streams share one, and wait for each other there.
 CHANNELS: Final = 16
 #: The variable of the environment that the driver reads when it makes a context.

@@ -139,7 +139,7 @@ class _Device:
         return max(1, int(asked_for))
 
     def _retain(self, ordinal: int, doing: str) -> int:
-        """The primary context; there is none if other processes have too many channels of the device, which is no lack of memory."""
+        """The primary context. There is none where other processes have too many of the device's channels, too."""
         try:
             return self.driver.number("cuDevicePrimaryCtxRetain", ordinal, doing=doing)
         except MemoryError:
