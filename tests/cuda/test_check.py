@@ -99,8 +99,8 @@ def test_the_summary_is_last_and_short(check: Check, tmp_path: Path) -> None:
     done = check("probe", "correct", "measured", body=body)
     assert len(done.stdout) < 12_000
     table = done.stdout.rsplit("\n\n", 1)[1].splitlines()
-    names = ["first", "probe", "rules", "device", "graphs", "factors", "callback", "event", "compiler"]
-    figures = ["launching", "moving", "replaying", "waiting", "waiting-callback", "waiting-event"]
+    names = ["first", "probe", "rules", "device", "graphs", "factors", "callback", "rows-callback", "event", "rows-event"]
+    figures = ["compiler", "launching", "moving", "replaying", "waiting", "waiting-callback", "waiting-event"]
     assert [line.split()[0] for line in table] == [*names, *figures]
     assert (tmp_path / "out" / "summary.txt").read_text().strip() == "\n".join(table).strip()
 
