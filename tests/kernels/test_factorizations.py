@@ -339,8 +339,8 @@ def test_withdrawn_factorisations_do_not_run() -> None:
 
 def test_no_call_takes_the_gil() -> None:
     """Factorisations are done while a thread that holds the GIL waits for them."""
-    x = on_device(positive((40, 8, 8), "f8"))
     with aiodev.Stream("cpu") as stream:
+        x = on_device(positive((40, 8, 8), "f8"))  # in the stream's order: a device may have much to do for another one
         for _ in range(3):
             linalg.eigh(x)
         stream.synchronize_blocking(60)
