@@ -117,8 +117,6 @@ async def _load(wait: Callable[[], Awaitable[object]], count: int) -> float:
 def _latency(rounds: int, about: str) -> Any:
     async def figure(run: Run) -> Figure:
         values = await run.medians(await _cases(run, 10 if run.smoke else rounds, 3 if run.smoke else 50, _time))
-        base = values["aiodev, blocking the loop"]
-        values |= {f"{name}, above blocking": value - base for name, value in values.items() if "blocking" not in name}
         wanted = (Bar(name, at_most=1) for name in values if name.startswith(("torch, to_thread", "host function")))
         note = f"a kernel of about {about}, launched and waited for"
         return Figure("from launch to resumption", "µs", values, bars(values, *wanted), note)
@@ -130,7 +128,7 @@ async def load(run: Run) -> Figure:
     """Processor time of the whole process while one task waits."""
     rounds, count = (10, 2) if run.smoke else (20_000_000, 3)
     values = await run.medians(await _cases(run, rounds, count, _load), repeats=3)
-    return Figure("processor time while waiting for some 50 ms", "% of a core", values)
+    return Figure("processor time while waiting for some 200 ms", "% of a core", values)
 
 
 async def thousand(run: Run) -> Figure:
@@ -250,8 +248,8 @@ async def lag(run: Run) -> Figure:
 
 
 FIGURES = {
-    "latency-short": _latency(10_000, "20 µs"),
-    "latency": _latency(100_000, "200 µs"),
+    "latency-short": _latency(10_000, "100 µs"),
+    "latency": _latency(100_000, "1 ms"),
     "load": load,
     "thousand": thousand,
     "lag": lag,

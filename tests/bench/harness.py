@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import aiodev
 
@@ -34,6 +35,7 @@ __all__ = [
     "format_value",
     "measure",
     "print_table",
+    "rst_of",
     "write_json",
     "write_rst",
 ]
@@ -112,9 +114,7 @@ class Figure:
 
     def formatted(self, bar: Bar) -> str:
         """What was measured, and of several passes the least and the most."""
-        found = [each.measured(bar) for each in self.passes]
-        spread = f" [{format_value(min(found))} to {format_value(max(found))}]" if found else ""
-        return format_value(self.measured(bar)) + spread
+        return _formatted(self.measured(bar), [each.measured(bar) for each in self.passes])
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,15 +207,19 @@ def print_table(figures: list[Figure], run: Run) -> None:
     sys.stdout.flush()
 
 
+def _formatted(measured: float, passes: list[float]) -> str:
+    spread = f" [{format_value(min(passes))} to {format_value(max(passes))}]" if passes else ""
+    return format_value(measured) + spread
+
+
 def format_value(value: float) -> str:
     """Three significant digits."""
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def write_json(path: Path, figures: list[Figure], run: Run) -> None:
-    """Write everything that is needed to read the figures later."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    outcome = {
+def document(figures: list[Figure], run: Run) -> dict[str, Any]:
+    """Everything that is needed to read the figures later."""
+    return {
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "run": asdict(run),
         "machine": machine(),
@@ -223,7 +227,12 @@ def write_json(path: Path, figures: list[Figure], run: Run) -> None:
         "settings": settings(),
         "figures": [asdict(figure) | {"measured": _measured(figure)} for figure in figures],
     }
-    path.write_text(json.dumps(outcome, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_json(path: Path, figures: list[Figure], run: Run) -> None:
+    """Write the figures' document."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document(figures, run), indent=2, ensure_ascii=False) + "\n")
 
 
 def _measured(figure: Figure) -> list[dict[str, object]]:
@@ -240,14 +249,21 @@ def _measured(figure: Figure) -> list[dict[str, object]]:
 
 def write_rst(path: Path, figures: list[Figure], run: Run) -> None:
     """Write the table that docs/performance shows."""
-    where, used = machine(), versions()
+    path.write_text(rst_of(document(figures, run)))
+
+
+def rst_of(found: Mapping[str, Any], device: str = "") -> str:
+    """The table of a document of figures; ``device`` is what they were measured on, beside the host."""
+    where, run = found["machine"], found["run"]
+    passes = f"{run['passes']} passes of " if run["passes"] > 1 else ""
     load = "" if where["load"] is None else f"; load average {where['load']:.1f} at the end"
     lines = [
         ".. Written by tests/bench; not by hand.",
         "",
-        f"{where['processor']}, {where['cores']} cores, {time.strftime('%Y-%m-%d')}; "
-        + ", ".join(f"{name} {version}" for name, version in used.items())
-        + f"; medians of {f'{run.passes} passes of ' if run.passes > 1 else ''}{run.repeats} rounds{load}.",
+        (f"{device}; " if device else "")
+        + f"{where['processor']}, {where['cores']} cores, {found['when'][:10]}; "
+        + ", ".join(f"{name} {version}" for name, version in found["versions"].items())
+        + f"; medians of {passes}{run['repeats']} rounds{load}.",
         "",
         ".. list-table::",
         "   :header-rows: 1",
@@ -258,16 +274,17 @@ def write_rst(path: Path, figures: list[Figure], run: Run) -> None:
         "     - peers",
         "     - measured (bar)",
     ]
-    for figure in figures:
-        peers = [f"{name}: {format_value(v)} {figure.unit}" for name, v in figure.values.items() if name != "aiodev"]
+    for figure in found["figures"]:
+        unit, values, note = figure["unit"], figure["values"], figure["note"]
+        peers = [f"{name}: {format_value(value)} {unit}" for name, value in values.items() if name != "aiodev"]
         ratios = [
-            f"{figure.formatted(b)} ({b}; {'met' if b.met(figure.measured(b)) else '**missed**'})"
-            for b in figure.bars
+            f"{_formatted(bar['measured'], bar['passes'])} ({bar['bar']}; {'met' if bar['met'] else '**missed**'})"
+            for bar in figure["measured"]
         ]
         lines += [
-            f"   * - {figure.name}{f' ({figure.note})' if figure.note else ''}",
-            f"     - {format_value(figure.values['aiodev'])} {figure.unit}",
+            f"   * - {figure['name']}{f' ({note})' if note else ''}",
+            f"     - {format_value(values['aiodev'])} {unit}",
             f"     - {'; '.join(peers)}",
             f"     - {'; '.join(ratios)}",
         ]
-    path.write_text("\n".join(lines) + "\n")
+    return "\n".join(lines) + "\n"
