@@ -123,8 +123,11 @@ def _make(handle: BackendHandle, device: Device) -> CachingAllocator:
         if allocator is None:
             accessible = handle.backend.capabilities.host_accessible
             kind: type[CachingAllocator] = WatchedAllocator if observing() else CachingAllocator
-            if settings.debug and accessible:
-                from aiodev._memory.debug import DebugAllocator as kind
+            if settings.debug:
+                if accessible:
+                    from aiodev._memory.debug import DebugAllocator as kind
+                else:
+                    from aiodev._memory.races import RaceAllocator as kind
             allocator = pools[device] = kind(device, BackendMemory(handle, device.index), accessible)
         return allocator
 

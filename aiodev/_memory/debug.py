@@ -8,10 +8,6 @@ work that used it is done, and is not handed out before. What has changed was wr
     runs has a second to finish. A buffer whose guards are broken is told of once.
 -   The fill is looked at when the memory is handed out again.
 
-Streams that use the same array have to be ordered. A use is looked at when it is submitted: work of another stream that has not
-finished with the array, and that nothing orders before it, is a race, unless both only read. Parts of a buffer are not told
-apart. Work that happens to be finished by then is not noticed, for the program may have waited for it.
-
 All of it is logged, with the line that allocated the memory, and the kernel or copy that used it last, with the line that
 submitted it. Kernels are compiled with bounds checks in this mode, so that guards have to find only what is out of their reach:
 addresses that a program computes itself, and libraries.
@@ -24,21 +20,19 @@ import contextlib
 import ctypes
 import logging
 import os
-import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Self
 
-from aiodev._core import callsites, journal
+from aiodev._core import journal
 from aiodev._core.finalizing import until_exit, weakly
-from aiodev._core.timeline.vector_clock import follows
 from aiodev._core.waiting.block_until import hold_until
 from aiodev._core.waiting.blocking import wait_all_blocking
-from aiodev._memory.allocator import CachingAllocator, DeviceBuffer
 from aiodev._memory.block import CACHED, Block
-from aiodev._memory.buffer import Buffer, Uses
+from aiodev._memory.buffer import Buffer
 from aiodev._memory.events import note_allocation
+from aiodev._memory.races import OrderedBuffer, RaceAllocator
 from aiodev._memory.tuning import GUARD, LAST_WAIT
 
 if TYPE_CHECKING:
@@ -57,55 +51,12 @@ Points = Iterable["tuple[Timeline, int]"]
 
 
 @until_exit
-class DebugBuffer(DeviceBuffer):
+class DebugBuffer(OrderedBuffer):
     """A buffer between guards."""
 
     __slots__ = ()
 
     source: DebugAllocator
-
-    def _record_write(self, timeline: Timeline, value: int) -> None:
-        """Check that the streams that use the buffer are ordered, then note the write."""
-        self._check_order(timeline, value, "written or read", self.pending())
-        super()._record_write(timeline, value)
-        self.see_every_use()
-
-    def _record_read(self, timeline: Timeline, value: int) -> None:
-        self._check_order(timeline, value, "read", self.contents())
-        super()._record_read(timeline, value)
-        self.see_every_use()
-
-    def record_foreign(self, timeline: Timeline, value: int) -> None:
-        """Note work of another library, whose order cannot be checked."""
-        super()._record_write(timeline, value)
-        self.see_every_use()
-
-    def check(self) -> None:
-        """Raise what went wrong with the contents, and have the next use checked, too."""
-        super().check()
-        self.see_every_use()
-
-    def see_every_use(self) -> None:
-        """Have no timeline be the last one that a launch compares with its own, so that the next use is looked at, too."""
-        writer, reader = self._writer, self._reader
-        if not isinstance(writer, Uses):
-            self._writer = Uses(((writer, self._written),))
-        if reader is not None:
-            reads = {} if self._readers is None else dict(self._readers)
-            self._readers = Uses((reads | {reader: max(self._read, reads.get(reader, 0))}).items())
-            self._reader, self._read = None, 0
-
-    def _check_order(self, timeline: Timeline, value: int, use: str, earlier: list[tuple[Timeline, int]]) -> None:
-        if timeline.recording is not None:  # nothing runs; each replay is checked
-            return
-        for other, last in earlier:
-            if other is not timeline and not other.reached(last) and not follows(timeline, value, other, last):
-                logger.error(
-                    "%s: %s is %s on %s at %s, while operation %d of %s may still be using it, and nothing orders one before "
-                    "the other; let one stream wait for the other (Stream.wait_stream)",
-                    self.source.device, self.source.name_of(self.block), use, timeline.label,
-                    callsites.describe_site(callsites.outside(sys._getframe(1))), last, other.label,
-                )  # fmt: skip
 
     def own_uses(self) -> list[tuple[Timeline, int]]:
         """The last use on each timeline. A use that the memory was freed with counts only while it is not done."""
@@ -126,8 +77,10 @@ class DebugBuffer(DeviceBuffer):
             source.sweep()
 
 
-class DebugAllocator(CachingAllocator):
-    """A :class:`CachingAllocator` that finds wrong writes."""
+class DebugAllocator(RaceAllocator):
+    """A :class:`RaceAllocator` that finds wrong writes."""
+
+    buffers = DebugBuffer
 
     def __init__(
         self, device: Device, raw: RawMemory, host_accessible: bool,
@@ -150,13 +103,8 @@ class DebugAllocator(CachingAllocator):
         before = self._requested.get(block)
         if before is not None and not _is_filled(block.address + GUARD, before, POISON):
             logger.error("%s: %s, was written to after it was freed", self.device, self.name_of(block))
-        block.site = callsites.outside(sys._getframe(1))
-        self._requested[block] = nbytes
-        buffer.__class__ = DebugBuffer
         assert isinstance(buffer, DebugBuffer)
-        if timeline.reached(buffer._read):
-            buffer._read = 0  # of the memory's life before: it is not to be named
-        buffer.see_every_use()
+        self._requested[block] = nbytes
         self._told.discard(block)
         self._alive[block] = weakref.ref(buffer)
         buffer.address += GUARD
@@ -226,10 +174,9 @@ class DebugAllocator(CachingAllocator):
             wait_all_blocking(points, LAST_WAIT)
         self.look_at_all()
 
-    def name_of(self, block: Block) -> str:
-        """Size, address and origin."""
-        nbytes, site = self._requested[block], callsites.describe_site(block.site)
-        return f"memory of {nbytes:,} bytes at {block.address + GUARD:#x}, allocated at {site}"
+    def extent_of(self, block: Block) -> tuple[int, int]:
+        """Without the guards."""
+        return self._requested[block], block.address + GUARD
 
     def empty_cache(self) -> int:
         """Check every buffer's guards, then give back all memory that is cached and not in use."""

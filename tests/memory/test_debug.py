@@ -257,6 +257,9 @@ def test_the_last_copy_is_named(pool: DebugAllocator, caplog: pytest.LogCaptureF
 
 RACES = """
 import asyncio, aiodev, sys
+from aiodev.testing import SimulatedBackend
+
+aiodev.register_backend("sim", SimulatedBackend)
 
 @aiodev.kernel
 def put(i, x):
@@ -267,15 +270,17 @@ def get(i, x, out):
     out[i] = x[i]
 
 async def main():
-    x = aiodev.ones(8, device="cpu")
+    await aiodev.init(DEVICE)
+    aiodev.set_device(DEVICE)
+    x = aiodev.ones(8, device=DEVICE)
     for _ in range(3):  # the quick way through launches is not taken at once
         put[8](x)
         await get[8](x, x)
     for number, program in enumerate(PROGRAMS):
-        first, second, third, fourth = (aiodev.Stream("cpu") for _ in range(4))
+        first, second, third, fourth = (aiodev.Stream(DEVICE) for _ in range(4))
         with first:
             x, y = aiodev.zeros(8), aiodev.zeros(8)
-        await aiodev.synchronize("cpu")
+        await aiodev.synchronize(DEVICE)
         print("program", number, file=sys.stderr, flush=True)
         gates = first._gate(), fourth._gate()  # no latches: what waits for the program keeps nobody out
         names = dict(globals(), **locals())
@@ -283,7 +288,7 @@ async def main():
         task = await names["run"]()
         for gate in gates:
             gate.open()
-        await aiodev.synchronize("cpu")
+        await aiodev.synchronize(DEVICE)
 
 asyncio.run(main())
 """
@@ -368,10 +373,10 @@ UNORDERED = {
 }
 
 
-@pytest.fixture(scope="module")
-def reports() -> dict[str, int]:
-    """How many races each program is told of; all of them run in one process."""
-    code = f"PROGRAMS = {[*ORDERED.values(), *UNORDERED.values()]!r}\n{RACES}"
+@pytest.fixture(scope="module", params=["cpu", "sim"])
+def reports(request: pytest.FixtureRequest) -> dict[str, int]:
+    """How many races each program is told of, also on a device whose memory the host cannot touch; all run in one process."""
+    code = f"DEVICE, PROGRAMS = {request.param!r}, {[*ORDERED.values(), *UNORDERED.values()]!r}\n{RACES}"
     environment = {**os.environ, "AIODEV_DEBUG": "1"}
     found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
     assert found.returncode == 0, found.stderr
