@@ -1,7 +1,8 @@
 """The table of a GPU's figures: ``python tests/bench/gpu_table.py FIGURES.json DEVICE >docs/performance-gpu.txt``.
 
-FIGURES.json is what ``gpu_check.sh measured`` leaves, of which the parts ``launching``, ``moving``, ``replaying`` and ``waiting``
-are taken; DEVICE is the card and its driver, in words. The table is made where the documentation is, not where the GPU is.
+FIGURES.json is what ``gpu_check.sh measured`` leaves, of which the parts ``launching``, ``moving``, ``replaying`` and
+``waiting`` are taken; DEVICE is the card and its driver, in words. The table is made where the documentation is, not where the
+GPU is.
 """
 
 from __future__ import annotations
