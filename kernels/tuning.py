@@ -185,7 +185,8 @@ FACTORISED_LARGE: Final = 1 << 14
 #: matrices are factorised by functions that keep the device busier with each. 64 matrices of 512 rows, on an H100: Cholesky
 #: factors 1.3 ms by one call, 24 by 64; solutions 10 and 72; inverses 39 and 79.
 BATCHED_ROWS: Final = 512
-#: The same of eigenvalues, by Jacobi's method. 64 matrices of 256 rows: 25 ms by one call, 128 by 64.
+#: The same of eigenvalues, by Jacobi's method. Larger: its sweeps take longer than the other one; smaller: more calls. 64
+#: matrices of 256 rows: 25 ms by one call, 128 by 64.
 JACOBI_ROWS: Final = 256
 #: Rows, at most, for each matrix of such a stack: one call factorises each on one multiprocessor, and a call for each has all
 #: of them. Larger: few large matrices leave most of the device idle; smaller: more calls.

@@ -12,9 +12,9 @@ import pytest
 import standin
 
 from aiodev._backends.cuda import CUDABackend, backend as cuda_backend, properties
-from aiodev._backends.cuda.driver import LIBRARY
+from aiodev._backends.cuda.driver import DEFAULT_CHANNELS, LIBRARY
 from aiodev._backends.cuda.properties import visible_count
-from aiodev._backends.cuda.tuning import CHANNELS, DEFAULT_CHANNELS
+from aiodev._backends.cuda.tuning import CHANNELS
 from aiodev._core.config import Settings
 from aiodev._core.usable_cores import CoreWatch, Quota, UsableCores
 

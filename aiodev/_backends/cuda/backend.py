@@ -15,9 +15,9 @@ from aiodev._backends.cuda import structs
 from aiodev._backends.cuda.code_cache import native_key
 from aiodev._backends.cuda.compile.image import cached_image, made_by, toolkit_of
 from aiodev._backends.cuda.compile.image_loader import load_image
-from aiodev._backends.cuda.driver import LIBRARY, Driver, DriverError
+from aiodev._backends.cuda.driver import CHANNELS_SETTING, LIBRARY, Driver, DriverError
 from aiodev._backends.cuda.properties import count_devices, find_devices, read_devices
-from aiodev._backends.cuda.tuning import BLOCK_THREADS, CHANNELS, CHANNELS_SETTING, ROUNDS
+from aiodev._backends.cuda.tuning import BLOCK_THREADS, CHANNELS, ROUNDS
 from aiodev._backends.executor import native_code
 from aiodev._backends.executor.arena import arena
 from aiodev._backends.executor.fields import sizeof

@@ -13,12 +13,16 @@ from typing import Any
 from aiodev._backends.cuda.structs import RELAXED
 from aiodev._core.errors import BackendUnavailableError, DeviceError
 
-__all__ = ["LIBRARY", "MINIMUM_VERSION", "Driver", "DriverError", "needs"]
+__all__ = ["CHANNELS_SETTING", "DEFAULT_CHANNELS", "LIBRARY", "MINIMUM_VERSION", "Driver", "DriverError", "needs"]
 
 LIBRARY = "libcuda.so.1"
 #: 12.0: stream memory operations without conditions, and what the toolkit's cubins need.
 MINIMUM_VERSION = 12000
 OUT_OF_MEMORY = 2
+#: Where the driver, when it makes a context, finds in the environment how many of the device's channels that has.
+CHANNELS_SETTING = "CUDA_DEVICE_MAX_CONNECTIONS"
+#: How many it has where the variable is not set.
+DEFAULT_CHANNELS = 8
 
 
 class DriverError(DeviceError):

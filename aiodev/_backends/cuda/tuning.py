@@ -35,10 +35,6 @@ SURELY_ROOM: Final = 32
 #: can use a device at once (an H100 has room for 11 contexts of 32 channels, 25 of 16, and more than 32 of 8); smaller: more
 #: streams share one, and wait for each other there.
 CHANNELS: Final = 16
-#: The variable of the environment that the driver reads when it makes a context.
-CHANNELS_SETTING: Final = "CUDA_DEVICE_MAX_CONNECTIONS"
-#: Channels of a context that another library made, where nothing says how many: the driver's default.
-DEFAULT_CHANNELS: Final = 8
 #: Most operations in the driver's hands of all queues whose CUstreams share a channel. Larger: the driver blocks in a call, on
 #: an H100 at the 511th launch with its number behind it; smaller: queues that share a channel wait for the host.
 CHANNEL_WINDOW: Final = 480

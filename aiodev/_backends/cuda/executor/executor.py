@@ -18,7 +18,7 @@ from typing import Any
 
 from aiodev._backends.cuda import executor as native, structs, tuning
 from aiodev._backends.cuda.code_cache import native_key
-from aiodev._backends.cuda.driver import Driver, DriverError
+from aiodev._backends.cuda.driver import CHANNELS_SETTING, DEFAULT_CHANNELS, Driver, DriverError
 from aiodev._backends.cuda.executor import ptx
 from aiodev._backends.cuda.executor.steps import Steps
 from aiodev._backends.cuda.memory import DeviceMemory
@@ -133,9 +133,9 @@ class _Device:
         self.driver.call(
             "cuDevicePrimaryCtxGetState", ordinal, ctypes.byref(flags), ctypes.byref(is_there), doing=doing
         )
-        asked_for = os.environ.get(tuning.CHANNELS_SETTING, "")
+        asked_for = os.environ.get(CHANNELS_SETTING, "")
         if is_there.value or not asked_for.isdecimal():
-            return tuning.DEFAULT_CHANNELS
+            return DEFAULT_CHANNELS
         return max(1, int(asked_for))
 
     def _retain(self, ordinal: int, doing: str) -> int:
@@ -145,7 +145,7 @@ class _Device:
         except MemoryError:
             raise MemoryError(
                 f"{doing}: the device has no room for another context: its memory is full, or too many processes use it, each "
-                f"with {self._channels} of its channels; {tuning.CHANNELS_SETTING}=8 or less in all of them makes room for more"
+                f"with {self._channels} of its channels; {CHANNELS_SETTING}=8 or less in all of them makes room for more"
             ) from None
 
     def start(self) -> None:
