@@ -2,7 +2,8 @@
 
 A use is looked at when it is submitted: work of another stream that has not finished with the array, and that nothing orders
 before it, is a race, unless both only read. Parts of a buffer are not told apart. Work that happens to be finished by then is
-not noticed, for the program may have waited for it.
+not noticed, for the program may have waited for it. What a function that a stream calls submits elsewhere counts as that call:
+the stream goes on when the function has returned, which waits for what it needs.
 
 It is logged, with the line that allocated the memory, and the line that submitted the use.
 """
@@ -11,9 +12,11 @@ from __future__ import annotations
 
 import logging
 import sys
+import weakref
 from typing import TYPE_CHECKING
 
 from aiodev._core import callsites
+from aiodev._core.streams.host_calls import running_call
 from aiodev._core.timeline.vector_clock import follows
 from aiodev._memory.allocator import CachingAllocator, DeviceBuffer
 from aiodev._memory.block import Block
@@ -68,14 +71,32 @@ class OrderedBuffer(DeviceBuffer):
     def _check_order(self, timeline: Timeline, value: int, use: str, earlier: list[tuple[Timeline, int]]) -> None:
         if timeline.recording is not None:  # nothing runs; each replay is checked
             return
+        call = running_call()
+        if call is not None:
+            _called[timeline] = weakref.ref(call[0]), call[1]
         for other, last in earlier:
-            if other is not timeline and not other.reached(last) and not follows(timeline, value, other, last):
+            if other is timeline or other.reached(last) or (call is not None and other is call[0]):
+                continue
+            if follows(timeline, value, other, last) or _follows_call(timeline, value, other):
+                continue
+            if not other.reached(last):  # still: what is done by now may have been ordered, which is not known any more
                 logger.error(
                     "%s: %s is %s on %s at %s, while operation %d of %s may still be using it, and nothing orders one before "
                     "the other; let one stream wait for the other (Stream.wait_stream)",
                     self.source.device, self.source.name_of(self.block), use, timeline.label,
                     callsites.describe_site(callsites.outside(sys._getframe(1))), last, other.label,
                 )  # fmt: skip
+
+
+#: Of timelines that functions submit to, the last such function's call.
+_called: weakref.WeakKeyDictionary[Timeline, tuple[weakref.ref[Timeline], int]] = weakref.WeakKeyDictionary()
+
+
+def _follows_call(timeline: Timeline, value: int, other: Timeline) -> bool:
+    """Whether an operation follows the call whose function has submitted what is on ``other``."""
+    reference, number = _called.get(other, (None, 0))
+    caller = None if reference is None else reference()
+    return caller is not None and follows(timeline, value, caller, number)
 
 
 class RaceAllocator(CachingAllocator):

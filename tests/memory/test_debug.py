@@ -7,6 +7,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import aiodev
 from aiodev._core import journal
 from aiodev._core.backend.registry import registry
 from aiodev._core.timeline.timeline import Timeline
+from aiodev._memory import races
 from aiodev._memory.allocators import BackendMemory
 from aiodev._memory.debug import POISON, DebugAllocator
 from aiodev.testing.latch import Latch
@@ -145,6 +147,63 @@ def test_a_race_between_streams_is_told(pool: DebugAllocator, caplog: pytest.Log
     first.synchronize_blocking()
     with caplog.at_level(logging.ERROR, "aiodev"):
         assert use(second, writes=True) == ""  # whatever it was, it is done
+
+
+def test_what_ends_while_it_is_looked_at_is_no_race(
+    pool: DebugAllocator, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clocks forget what is done: a wait for it was there, or there need be none."""
+    first, second = aiodev.Stream("cpu"), aiodev.Stream("cpu")
+    buffer, value = pool.allocate(64, first.timeline), np.zeros(64, np.uint8)
+    with caplog.at_level(logging.ERROR, "aiodev"), Latch(first) as latch:
+        buffer._record_write(first.timeline, first._copy(buffer.address, value.ctypes.data, 64))
+
+        def meanwhile(*given: Any) -> bool:
+            latch.release()
+            first.synchronize_blocking()
+            return False
+
+        monkeypatch.setattr(races, "follows", meanwhile)
+        buffer._record_read(second.timeline, second._copy(value.ctypes.data, buffer.address, 64))
+    assert not caplog.records
+
+
+def test_a_called_function_may_use_what_its_stream_uses(pool: DebugAllocator, caplog: pytest.LogCaptureFixture) -> None:
+    """On other streams: what is behind the call waits for the function, while that runs, too. Another stream's may not."""
+    first, second = aiodev.Stream("cpu"), aiodev.Stream("cpu")
+    buffer, value = pool.allocate(64, first.timeline), np.zeros(64, np.uint8)
+
+    held, begun, waits = aiodev.Stream("cpu"), threading.Event(), False
+
+    def use() -> None:
+        own = aiodev.Stream("cpu")
+        if waits:
+            own.wait_stream(held)
+        buffer._record_write(own.timeline, own._copy(buffer.address, value.ctypes.data, 64))
+        begun.set()
+        own.synchronize_blocking()
+
+    with caplog.at_level(logging.ERROR, "aiodev"):
+        with Latch(first):
+            called = first.call(use)
+            buffer._record_write(first.timeline, first._copy(buffer.address, value.ctypes.data, 64))
+        called.synchronize_blocking(60)
+        begun.clear()
+        waits = True
+        with Latch(held):
+            called = first.call(use)
+            assert begun.wait(60)
+            buffer._record_write(first.timeline, first._copy(buffer.address, value.ctypes.data, 64))
+            second.wait_stream(first)
+            buffer._record_write(second.timeline, second._copy(buffer.address, value.ctypes.data, 64))
+        waits = False
+        second.synchronize_blocking(60)
+        first.synchronize_blocking(60)
+        assert not caplog.records
+        with Latch(first):
+            buffer._record_write(first.timeline, first._copy(buffer.address, value.ctypes.data, 64))
+            second.call(use).synchronize_blocking(60)
+        assert "nothing orders" in caplog.text
 
 
 def run_in_debug_mode(code: str) -> subprocess.CompletedProcess[str]:

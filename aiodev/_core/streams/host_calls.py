@@ -21,6 +21,7 @@ import contextvars
 import itertools
 import queue
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
@@ -132,6 +133,21 @@ class HostThreads:
 host_threads = HostThreads(settings.call_threads)
 
 
+class _Running(threading.local):
+    call: tuple[weakref.ref[Timeline], int] | None = None  #: whose function this thread runs, and the call's number
+
+
+_running = _Running()
+
+
+def running_call() -> tuple[Timeline, int] | None:
+    """The call whose function this thread runs, if it does: all that is ahead of it is done, all behind it waits."""
+    if _running.call is None:
+        return None
+    timeline = _running.call[0]()
+    return None if timeline is None else (timeline, _running.call[1])
+
+
 def _withdrawn(*args: object) -> NoReturn:
     raise AssertionError("a function that was withdrawn is not called")
 
@@ -178,6 +194,7 @@ class Call:
             error = self._call() if begun else None
         except BaseException as failure:  # of the backend, or of the host: its memory, its threads
             error = failure
+        _running.call = None
         del self._function, self._arguments, self._context
         gate.open(None if error is None else to_await(error, "call"))
         del error  # its traceback's frames lead here: the two would hold each other
@@ -189,6 +206,7 @@ class Call:
         if timeline.failed(value) or not timeline.faults.withdrawals.begin(value):
             return False
         timeline.handle.backend.attach_thread(timeline.device.index)
+        _running.call = weakref.ref(timeline), value
         return True
 
     def _call(self) -> BaseException | None:
