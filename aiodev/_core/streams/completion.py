@@ -15,7 +15,7 @@ from aiodev._core.waiting import callbacks
 from aiodev._core.waiting.blocking import wait_blocking
 from aiodev._core.waiting.callbacks import DoneCallback
 from aiodev._core.waiting.fairness import budget
-from aiodev._core.waiting.reactor import at_hand, let_others_run, others_first, wait, wait_any
+from aiodev._core.waiting.reactor import DONE, at_hand, let_others_run, others_first, wait, wait_any
 
 __all__ = ["Completion", "as_completed"]
 
@@ -245,11 +245,6 @@ class Completion(Generic[T]):
         return f"<Completion {self._value} of {self._timeline.label}, {state}>"
 
 
-#: Awaiting something done: an exhausted iterator, which stays exhausted whoever shares it.
-DONE = cast("Generator[Any, Any, Any]", iter(()))
-next(DONE, None)
-
-
 def several(timeline: Timeline, first: int, last: int) -> Completion[None]:
     """The completion of consecutive operations; cancelling it withdraws all of them, or none."""
     completion: Completion[None] = Completion(timeline, last)
@@ -297,6 +292,8 @@ async def as_completed(completions: Iterable[Completion[T]]) -> AsyncIterator[Co
         if not isinstance(completion, Completion):
             raise arguments.refusal("as_completed", "completions", expected, completion)
         waiting.setdefault(completion.timeline, []).append(completion)
+    if not waiting:
+        await others_first
     for line in waiting.values():
         line.sort(key=_value, reverse=True)
     while waiting:

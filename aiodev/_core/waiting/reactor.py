@@ -22,7 +22,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from aiodev._core.backend.interface import COMPLETED, FAULTS
 from aiodev._core.tuning import BLIND_TURN_NS, LOOKED_NS, MOST_TURNS, REST, TURN_NS
@@ -43,6 +43,10 @@ if TYPE_CHECKING:
 
 Wait = Generator[Any, Any, None]
 Point = tuple["Timeline", int]
+
+#: Awaiting something done: an exhausted iterator, which stays exhausted whoever shares it.
+DONE = cast("Generator[Any, Any, Any]", iter(()))
+next(DONE, None)
 
 
 class DoneCallback(Protocol):
@@ -445,7 +449,7 @@ def wait_any(points: Sequence[tuple[Reachable, int]]) -> Wait:
         if not reactor.ready.admits():
             yield from reactor.come_back()
     elif budget.over():
-        yield from reactor.pause()
+        yield from let_others_run()
 
 
 class starting:
@@ -459,18 +463,19 @@ class starting:
         self._handle = handle
 
     def __await__(self) -> Wait:
-        if not self._handle.started:
-            error = yield from current_reactor().start(self._handle)
-            if error is not None:
-                raise error
+        if self._handle.started:
+            yield from others_first.__await__()
+            return
+        error = yield from current_reactor().start(self._handle)
+        if error is not None:
+            raise error
 
 
 class _OthersFirst:
     """Let others run, if it is their turn (:mod:`aiodev._core.waiting.fairness`); for awaits that need no waiting."""
 
     def __await__(self) -> Wait:
-        if budget.over():
-            yield from let_others_run()
+        return let_others_run() if budget.over() else DONE
 
 
 others_first = _OthersFirst()
