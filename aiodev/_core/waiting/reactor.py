@@ -28,6 +28,7 @@ from aiodev._core.backend.interface import COMPLETED, FAULTS
 from aiodev._core.tuning import BLIND_TURN_NS, LOOKED_NS, MOST_TURNS, REST, TURN_NS
 from aiodev._core.waiting import fairness
 from aiodev._core.waiting.fairness import ReadyQueue, budget
+from aiodev._core.waiting.loop_view import LoopView
 from aiodev._core.waiting.loops import running_loop
 from aiodev._core.waiting.spinning import may_wait_awake, note_wait, spin
 from aiodev._core.waiting.waitset import WaitSet, forget_after_fork
@@ -90,12 +91,17 @@ class _Line:
 
         def take_turns(self) -> None: ...
 
+        def has_others(self) -> bool: ...
+
+    def goes_on(self) -> bool:
+        """Whether a task whose share is over begins another: the period is not over, and nobody else is ready."""
+        return not self.ready and not self.has_others() and budget.begin_share(fairness.clock())
+
     def pause(self) -> Wait:
         """Let others run for one turn; or until this task's turn comes again, if its time is over or others stand in line."""
         if not self.taking_turns and not budget.late():
             yield from self.turn()
-            if not self.taking_turns and not budget.late():
-                budget.count_afresh()
+            if not self.taking_turns and budget.begin_share(fairness.clock()):
                 return
         yield from self._stand(self._stand_at_the_end)
         if not self.ready.admits():
@@ -138,6 +144,7 @@ class AsyncioReactor(_Line):
         self.helping = False  #: whether a task helps, between two turns
         self.turned = 0
         self.rests = 0  #: until when no task helps, since it is not seen what others have to do
+        self._view = LoopView.of(loop)
         loop.add_reader(self.waits.descriptor.read_end, self._wake)
 
     @property
@@ -213,19 +220,18 @@ class AsyncioReactor(_Line):
     def leisure(self) -> tuple[int, int]:
         """For how many ns this loop has nothing to do unless a descriptor becomes readable; and that descriptor, or -1.
 
-        The loops of asyncio itself can be looked into; they have had these attributes since Python 3.4.
         """
-        loop: Any = self.loop
-        try:
-            ready, timers, descriptor = loop._ready, loop._scheduled, loop._selector.fileno()
-            stopping = loop._stopping
-        except AttributeError:
+        view = self._view
+        if view is None:
             return (0 if self.ready else _blind_turn(self.rests)), -1
-        if len(ready) > self.taking_turns or self.ready or stopping:  # `_released` has nothing to do where nobody is in line
-            return 0, descriptor
-        if not timers:
-            return TURN_NS, descriptor
-        return max(0, min(TURN_NS, int((timers[0].when() - loop.time()) * 1e9))), descriptor
+        if self.ready or view.is_ready(self.taking_turns):  # `_released` has nothing to do where nobody is in line
+            return 0, view.descriptor
+        return min(TURN_NS, view.time_to_timer()), view.descriptor
+
+    def has_others(self) -> bool:
+        """Whether a turn of the loop would find something to do; where that is not seen, it might."""
+        view = self._view
+        return view is None or view.has_work(self.taking_turns)  # `_released` has nothing to do where nobody is in line
 
 
 def _blind_turn(rests: int) -> int:
@@ -345,6 +351,10 @@ class TrioReactor(_Line):
         """The time for which a task may help blindly, and -1: trio's loop cannot be looked into."""
         return (0 if self.ready else _blind_turn(self.rests)), -1
 
+    def has_others(self) -> bool:
+        """Whether a turn of the loop would find something to do: it might."""
+        return True
+
 
 Reactor = Any  # AsyncioReactor or TrioReactor, which are the same to `wait`
 
@@ -390,12 +400,15 @@ def current_reactor() -> Reactor:
 
 
 def let_others_run() -> Wait:
-    """Let other tasks run. A coroutine that a fork took along into the child goes on there with no loop, and with no others."""
+    """Let other tasks run, if any are ready or the time is over.
+
+    A coroutine that a fork took along into the child goes on there with no loop, and with no others.
+    """
     try:
         reactor = current_reactor()
     except RuntimeError:
-        return
-    yield from reactor.pause()
+        return DONE
+    return DONE if reactor.goes_on() else cast("Wait", reactor.pause())
 
 
 def wait(timeline: Timeline, value: int, *, check: bool = False, spun: bool = False, first: int = 0) -> Wait:
@@ -463,9 +476,9 @@ class starting:
         self._handle = handle
 
     def __await__(self) -> Wait:
-        if self._handle.started:
-            yield from others_first.__await__()
-            return
+        return others_first.__await__() if self._handle.started else self._start()
+
+    def _start(self) -> Wait:
         error = yield from current_reactor().start(self._handle)
         if error is not None:
             raise error
@@ -475,7 +488,11 @@ class _OthersFirst:
     """Let others run, if it is their turn (:mod:`aiodev._core.waiting.fairness`); for awaits that need no waiting."""
 
     def __await__(self) -> Wait:
-        return let_others_run() if budget.over() else DONE
+        try:  # as `over`, whose call takes a quarter of such an await
+            budget.tick()
+        except StopIteration:
+            return let_others_run()
+        return DONE
 
 
 others_first = _OthersFirst()

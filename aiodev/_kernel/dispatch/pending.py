@@ -24,9 +24,10 @@ class KernelWait:
 
     def __await__(self) -> Generator[Any, Any, None]:
         loading = self._loading
-        if loading.ready:
-            yield from others_first.__await__()
-        elif loading.error is None:
+        return others_first.__await__() if loading.ready else self._wait(loading)
+
+    def _wait(self, loading: PendingKernel) -> Generator[Any, Any, None]:
+        if loading.error is None:
             yield from current_reactor().start(self)
         if loading.error is not None:
             raise fresh(loading.error)
