@@ -13,6 +13,7 @@ of the loop finds done.
     need not wait the last would else come after sixteen periods. Where nobody is, only the period ends its turn.
 2.  Tasks that yield for the time, and tasks whose operation is done, stand in one line, first in, first out. They are resumed
     in batches, and before each batch there is a turn of the loop in which no task of the line runs, but timers that are due do.
+    Nor does one then that awaits for the first time: it finds the period over, and stands in line.
 3.  A task that is resumed when its batch has had its time already goes back to the head of the line. The first of a batch
     always goes on, so the line always moves.
 
@@ -60,6 +61,11 @@ class Budget(threading.local):
         #: fifth more.
         self.tick = takewhile(min(until, now + SHARE_NS).__gt__, starmap(clock, repeat((), AWAITS))).__next__
         return True
+
+    def end(self) -> None:
+        """Have whoever awaits yield, until the next renewal: what is left of the period is not for newcomers."""
+        self.until = 0
+        self.tick = repeat(0, 0).__next__
 
     def over(self) -> bool:
         """Count one await that needs no waiting; whether the task has to yield now, to whoever else is ready."""

@@ -179,6 +179,7 @@ class AsyncioReactor(_Line):
     def _released(self) -> None:
         """End the batch, which has run in this turn."""
         if self.ready:
+            budget.end()
             self.take_turns()
         else:
             self.taking_turns = False
@@ -303,13 +304,16 @@ class TrioReactor(_Line):
             if not self.taking_turns:
                 self._idle = waiter = self.waiter()
                 await self._lowlevel.wait_task_rescheduled(waiter.abort)
-            if self._out:  # in this turn, before us or after us
-                await checkpoint()
-            while self.ready:
-                self._release()
-                await checkpoint()
-                await checkpoint()
-            self._out = self.taking_turns = False
+            while self._out or self.ready:
+                if self._out:  # in this turn, before us or after us
+                    self._out = False
+                    await checkpoint()
+                else:
+                    budget.end()  # in this turn others may have worked, for which timers are late
+                    await checkpoint()
+                    self._release()
+                    await checkpoint()
+            self.taking_turns = False
 
     def call_soon(self, callback: DoneCallback) -> None:
         """Call a callback in the next turn of the loop."""
