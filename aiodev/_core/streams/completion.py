@@ -15,7 +15,7 @@ from aiodev._core.waiting import callbacks
 from aiodev._core.waiting.blocking import wait_blocking
 from aiodev._core.waiting.callbacks import DoneCallback
 from aiodev._core.waiting.fairness import budget
-from aiodev._core.waiting.reactor import DONE, at_hand, let_others_run, others_first, wait, wait_any
+from aiodev._core.waiting.reactor import DONE, at_hand, goes_on, others_first, wait, wait_any
 
 __all__ = ["Completion", "as_completed"]
 
@@ -215,14 +215,16 @@ class Completion(Generic[T]):
             try:
                 budget.tick()
             except StopIteration:
-                if outcome is None and not counters[FAULTS]:
-                    return cast("Generator[Any, Any, T]", let_others_run())
+                goes = goes_on()
             else:
-                if not counters[FAULTS]:
-                    return DONE if outcome is None else _given(outcome)
-        elif at_hand(timeline, self._value) and not timeline.counters[FAULTS]:
+                goes = True
+        else:
+            goes = at_hand(timeline, self._value)
+        if goes and not counters[FAULTS]:
             return DONE if outcome is None else _given(outcome)
-        waiting = wait(timeline, self._value, check=True, spun=True, first=getattr(self, "_first", 0))
+        yields = not goes and counters[COMPLETED] >= self._value
+        first = getattr(self, "_first", 0)
+        waiting = wait(timeline, self._value, check=True, spun=True, first=first, yields=yields)
         return cast("Generator[Any, Any, T]", waiting) if outcome is None else _given_after(waiting, outcome)
 
     async def synchronize(self) -> None:

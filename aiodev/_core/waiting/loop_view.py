@@ -24,8 +24,9 @@ class LoopView:
         self._ready = loop._ready
         self.is_ready(0), self.time_to_timer()  # has what that looks at
         self.descriptor: int = loop._selector.fileno()
-        self._poll = select.poll()
-        self._poll.register(self.descriptor, select.POLLIN)
+        poll = select.poll()
+        poll.register(self.descriptor, select.POLLIN)
+        self._poll = poll.poll
 
     @classmethod
     def of(cls, loop: Any) -> LoopView | None:
@@ -46,4 +47,8 @@ class LoopView:
 
     def has_work(self, ours: int) -> bool:
         """Whether a turn would find something to do, beside so many callbacks of ours."""
-        return self.is_ready(ours) or not self.time_to_timer() or bool(self._poll.poll(0))
+        loop = self._loop
+        if len(self._ready) > ours or loop._stopping:
+            return True
+        timers = loop._scheduled
+        return bool(timers and timers[0]._when <= loop.time()) or bool(self._poll(0))

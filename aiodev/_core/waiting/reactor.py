@@ -95,7 +95,9 @@ class _Line:
 
     def goes_on(self) -> bool:
         """Whether a task whose share is over begins another: the period is not over, and nobody else is ready."""
-        return not self.ready and not self.has_others() and budget.begin_share(fairness.clock())
+        if (self.taking_turns and self.ready) or self.has_others():
+            return False
+        return budget.begin_share(fairness.clock())
 
     def pause(self) -> Wait:
         """Let others run for one turn; or until this task's turn comes again, if its time is over or others stand in line."""
@@ -408,16 +410,25 @@ def let_others_run() -> Wait:
 
     A coroutine that a fork took along into the child goes on there with no loop, and with no others.
     """
+    return DONE if goes_on() else cast("Wait", current_reactor().pause())
+
+
+def goes_on() -> bool:
+    """Whether a task whose share is over goes on without a turn of the loop (:meth:`_Line.goes_on`)."""
     try:
         reactor = current_reactor()
     except RuntimeError:
-        return DONE
-    return DONE if reactor.goes_on() else cast("Wait", reactor.pause())
+        return True
+    began: bool = reactor.goes_on()
+    return began
 
 
-def wait(timeline: Timeline, value: int, *, check: bool = False, spun: bool = False, first: int = 0) -> Wait:
+def wait(
+    timeline: Timeline, value: int, *, check: bool = False, spun: bool = False, first: int = 0, yields: bool = False
+) -> Wait:
     """Wait in a coroutine until ``timeline`` reaches ``value``; then, with ``check``, raise if that failed (see ``failure``).
 
+    With ``spun`` a spin was in vain. With ``yields`` the value is reached, and others have been found to be ready.
     One generator does it all: ten thousand parked tasks hold ten thousand of it.
     """
     if timeline.deferred:
@@ -439,6 +450,8 @@ def wait(timeline: Timeline, value: int, *, check: bool = False, spun: bool = Fa
     if parked:
         if not reactor.ready.admits():
             yield from reactor.come_back()
+    elif yields:
+        yield from current_reactor().pause()
     elif budget.over():
         yield from let_others_run()
     if timeline.needed:
@@ -515,7 +528,7 @@ def at_hand(timeline: Timeline, value: int) -> bool:
     try:
         budget.tick()
     except StopIteration:
-        return False
+        return goes_on()
     return True
 
 
