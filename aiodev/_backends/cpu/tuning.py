@@ -83,9 +83,9 @@ LONGER: Final = 50_000
 #: later; smaller: more kernels are left to workers, which have to wake up.
 INDEX: Final = 200_000
 #: How long (ns) after the expected end of a kernel, or of a replay, a waiter still spins for it. A clock tick takes a core for
-#: some 40 µs, and does so within a hundredth of all steps of 50 µs (two virtual cores of an AMD EPYC): of 11,000 such steps 30
-#: to 200 parked with 10 µs here, 2 to 20 with 50. Larger: more spinning in vain for what takes longer than it did; smaller:
-#: waiters park just before the end, and a wake-up takes as long again.
+#: some 40 µs: of 11,000 replays of 50 µs 103 to 308 parked with 10 µs here, 6 to 25 with 50 (two virtual cores of an AMD EPYC).
+#: Larger: more spinning in vain for what takes longer than it did; smaller: waiters park just before the end, and a wake-up
+#: takes as long again.
 OVERDUE: Final = 50_000
 
 # Cores

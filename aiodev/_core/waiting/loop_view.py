@@ -1,4 +1,4 @@
-"""Looks into asyncio's own loops: whether a turn would find something to do, in a fraction of the time that a turn takes.
+"""Looks into asyncio's own loops: whether a turn would find something to do.
 
 They have had the attributes since Python 3.4. Those of uvloop, and trio, keep all of that to themselves.
 """
