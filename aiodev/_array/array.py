@@ -24,6 +24,7 @@ from aiodev._core.arguments import instance
 from aiodev._core.errors import BackendError, ClosedError, InvalidDeviceError
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
+from aiodev._core.waiting.reactor import others_first
 from aiodev._memory.allocators import allocator_of
 from aiodev._memory.buffer import Buffer, record_torn
 
@@ -427,7 +428,10 @@ class Array(Operators, Methods, Protocols):
             KernelError: what computed the array, or a part of it, failed; each time, until something else writes it.
         """
         copy = readback.read_at_once(self)
-        return await readback.read(self) if copy is None else copy
+        if copy is None:
+            return await readback.read(self)
+        await others_first
+        return copy
 
     def numpy_blocking(self, timeout: float | None = None) -> np.ndarray[Any, DType]:
         """A copy on the host, as :meth:`numpy` gives it; blocks this thread until the copy is done.
@@ -459,7 +463,10 @@ class Array(Operators, Methods, Protocols):
         if one._form.size != 1:
             raise ValueError(f"item: expected one element, got an array of {one.size}; `await x.tolist()` gives all")
         value = readback.item_at_once(one)
-        return (await readback.read(one)).item() if value is None else value
+        if value is None:
+            return (await readback.read(one)).item()
+        await others_first
+        return value
 
     async def tolist(self) -> Any:
         """The values as nested lists of Python's numbers; a number where there is no dimension.

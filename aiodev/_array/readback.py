@@ -42,6 +42,7 @@ from aiodev._core.streams.stream import Stream
 from aiodev._core.timeline.recording import under_way
 from aiodev._core.waiting.block_until import hold_behind, waits_for_program
 from aiodev._core.waiting.blocking import wait_all_blocking
+from aiodev._core.waiting.reactor import others_first
 from aiodev._memory.buffer import check_writes, record_torn
 from aiodev._memory.pinned import pinned_cache
 
@@ -78,6 +79,7 @@ async def read(array: Protocols) -> HostArray:
         for timeline, value in ahead:
             await Reached(timeline, value)
     if at_once is not None:
+        await others_first
         return at_once
     readback = _Readback(array)
     try:

@@ -13,6 +13,7 @@ from aiodev._autograd.engine import Pass
 from aiodev._autograd.remembered import remembered_of
 from aiodev._autograd.variable import Variable, plain_of, run_backward
 from aiodev._core.arguments import function as callable_of, instance, integer, items, refusal
+from aiodev._core.waiting.reactor import others_first
 
 __all__ = ["backward", "grad", "value_and_grad"]
 
@@ -60,6 +61,8 @@ async def backward(
     remembered = None if creates or len(roots) > 1 else remembered_of(*roots[0])
     if remembered is None or not remembered.submit(roots[0][0].grad_fn, roots[0][1], retains):
         await Pass(roots, None, retains, creates, remembered).run()
+    else:
+        await others_first
 
 
 async def grad(
@@ -168,6 +171,7 @@ async def _backward_of(variable: Variable, grad: Array | None, retain_graph: boo
     elif retain_graph is None and create_graph is False and variable._form.size == 1 and variable._form.dtype.kind != "c":
         remembered = remembered_of(variable, None)  # as usual: there is nothing to be checked
         if remembered is not None and remembered.submit(variable._edge[0], None, False):
+            await others_first
             return
     await backward(variable, grad, retain_graph=retain_graph, create_graph=create_graph)
 

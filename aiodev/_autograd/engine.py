@@ -37,7 +37,7 @@ from aiodev._core.streams.stream import Stream
 from aiodev._core.timeline.recording import Recording, under_way
 from aiodev._core.tuning import PERIOD_NS
 from aiodev._core.waiting import fairness
-from aiodev._core.waiting.reactor import Wait, current_reactor
+from aiodev._core.waiting.reactor import Wait, current_reactor, others_first
 
 __all__ = ["Pass"]
 
@@ -84,6 +84,7 @@ class Pass:
 
     async def run(self) -> list[Any]:
         """Submit all of it; gives the gradients that were asked for, None for what the roots do not depend on."""
+        await others_first
         modes.push(self, enabled=self._create_graph, stores=self._asked is None)
         is_over = False
         try:

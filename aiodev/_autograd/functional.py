@@ -12,6 +12,7 @@ from aiodev._array.creation import ones, zeros
 from aiodev._autograd.backward import grad
 from aiodev._autograd.variable import Variable, is_differentiable, plain_of
 from aiodev._core.arguments import function as callable_of, instance, integer, items
+from aiodev._core.waiting.reactor import others_first
 
 __all__ = ["hessian", "jvp", "vjp"]
 
@@ -172,6 +173,7 @@ async def _called(name: str, function: Callable[..., Any], arguments: Sequence[A
         TypeError: it gives something else.
     """
     callable_of(name, "function", function)
+    await others_first
     result = function(*arguments)
     if inspect.isawaitable(result):
         result = await result

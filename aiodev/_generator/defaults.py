@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, SupportsIndex
 
 from aiodev._core.backend.registry import DeviceLike, registry
 from aiodev._core.scopes import Scoped
+from aiodev._core.waiting.reactor import others_first
 from aiodev._generator.generator import Generator
 from aiodev._generator.state import State, check_seed, fresh_seed, guard
 
@@ -205,6 +206,7 @@ class fork_rng:
         _scope.leave(self)
 
     async def __aenter__(self) -> None:
+        await others_first
         self.__enter__()
 
     async def __aexit__(

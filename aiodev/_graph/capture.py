@@ -10,7 +10,7 @@ from aiodev._core import arguments, context
 from aiodev._core.errors import refused
 from aiodev._core.streams.stream import Stream
 from aiodev._core.timeline.recording import under_way
-from aiodev._core.waiting.reactor import starting
+from aiodev._core.waiting.reactor import others_first, starting
 from aiodev._generator.generator import Generator, Reserving, recordings
 from aiodev._graph.graph import Graph
 from aiodev._graph.recorder import Recorder
@@ -97,8 +97,7 @@ class capture:
 
     async def __aenter__(self) -> Graph:
         stream = Stream() if self._stream is None else self._stream
-        if stream.timeline.deferred:
-            await starting(stream.timeline.handle)
+        await (starting(stream.timeline.handle) if stream.timeline.deferred else others_first)
         return self._enter(stream)
 
     def _enter(self, stream: Stream) -> Graph:

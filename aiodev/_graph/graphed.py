@@ -30,6 +30,7 @@ from aiodev._core.at_fork import in_child
 from aiodev._core.streams.completion import Reached
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
+from aiodev._core.waiting.reactor import others_first
 from aiodev._graph.access import span
 from aiodev._graph.capture import capture
 from aiodev._graph.input import Place
@@ -103,6 +104,7 @@ class Graphed(Generic[P, R]):
             return captured.submit(leaves, stream)
 
     async def _call_later(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        await others_first
         leaves: list[Any] = []
         tree, key, stream = self._kind_of(args, kwargs, leaves)
         captured = self._find(key)

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import NoReturn
 
 from aiodev._core.backend.registry import DeviceLike
+from aiodev._core.waiting.reactor import others_first
 from aiodev._memory import allocators
 from aiodev._memory.allocator import CachingAllocator
 
@@ -62,6 +63,7 @@ class MemoryPool:
         allocators.chosen.leave(self)
 
     async def __aenter__(self) -> MemoryPool:
+        await others_first
         return self.__enter__()
 
     async def __aexit__(

@@ -26,6 +26,7 @@ from aiodev._core import callsites
 from aiodev._core.arguments import function, message, number
 from aiodev._core.at_fork import Whole
 from aiodev._core.waiting.loops import running_loop
+from aiodev._core.waiting.reactor import others_first
 from aiodev.profiler.lag import LoopLag
 from aiodev.profiler.tuning import CALLS_KEPT, LOOKS
 
@@ -161,6 +162,7 @@ class BlockingDetector:
         self._stopped = True
 
     async def __aenter__(self) -> BlockingDetector:
+        await others_first
         self._loop = running_loop()
         self._thread_id = threading.get_ident()
         self._beat_ns = time.perf_counter_ns()

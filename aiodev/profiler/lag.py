@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from aiodev._core.arguments import message, number
 from aiodev._core.waiting.loops import loop_runs_here, running_loop
+from aiodev._core.waiting.reactor import others_first
 from aiodev.profiler.tuning import BEATS_KEPT
 
 __all__ = ["Beat", "LoopLag", "loop_lag", "recent_lags"]
@@ -93,6 +94,7 @@ class LoopLag:
         self._cancel: Callable[[], object] | None = None
 
     async def __aenter__(self) -> LoopLag:
+        await others_first
         self.start()
         return self
 

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from aiodev._core.arguments import instance, integer, refusal
 from aiodev._core.streams import stream as _stream, trace
 from aiodev._core.streams.completion import Reached
+from aiodev._core.waiting.reactor import others_first
 from aiodev._core.waiting.watcher import watcher
 from aiodev._memory.events import MemoryEvent
 from aiodev._memory.history import watch_allocations
@@ -93,6 +94,7 @@ class Profile:
         self._finalizer: Any = None
 
     async def __aenter__(self) -> Profile:
+        await others_first
         if self._window is not None:
             raise RuntimeError("profile: a profile records one block; make another for the next")
         self.lag.start()

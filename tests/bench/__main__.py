@@ -10,6 +10,7 @@ import argparse
 import asyncio
 from pathlib import Path
 
+import answers
 import autograd_steps
 import core_device
 import core_fairness
@@ -42,7 +43,7 @@ from picture import draw_group, draw_readme
 GROUPS = {
     "core": (core_submit, core_device, core_loop, core_overload),
     "fairness": (core_fairness,),
-    "crowded": (crowded, quotas, services),
+    "crowded": (crowded, quotas, services, answers),
     "kernels": (kernel_launch, kernel_small, kernel_compile, kernel_cold),
     "graphs": (graphs,),
     "generate": (text_generation, text_training),

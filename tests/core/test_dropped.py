@@ -13,6 +13,7 @@ import anyio
 import pytest
 
 import aiodev
+from aiodev._backends.cpu.executor.executor import _PENDING
 from aiodev._core.timeline import timeline
 from aiodev._core.waiting.watcher import Watcher, watcher
 from aiodev.testing import Latch
@@ -152,6 +153,27 @@ async def test_streams_that_come_and_go_wake_up_nobody(monkeypatch: pytest.Monke
             del stream
             assert not timeline._dropped
     assert len(queues) <= 20  # a worker may not have left one yet
+
+
+async def test_streams_that_come_and_go_do_not_go_through_all_queues() -> None:
+    """Where a worker still holds the queue that was used last, another one is taken, and that again from then on."""
+    await aiodev.init("cpu")
+    executor = aiodev.get_backend("cpu").executor
+    if aiodev.get_backend("cpu").executor_kind == "python":
+        pytest.skip("the portable executor gives every queue a number of its own")
+    for queue in [executor.create_queue(0, 0, False)[0] for _ in range(30)]:
+        executor.destroy_queue(queue)
+    queues = set()
+    for _ in range(100):
+        queue, _ = executor.create_queue(0, 0, False)
+        queues.add(queue)
+        executor.destroy_queue(queue)
+        executor._words[queue][_PENDING] = 1
+        other, _ = executor.create_queue(0, 0, False)
+        queues.add(other)
+        executor._words[queue][_PENDING] = 0
+        executor.destroy_queue(other)
+    assert len(queues) == 2
 
 
 async def test_a_chain_of_dropped_streams_ends_at_once() -> None:

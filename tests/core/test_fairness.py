@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 from collections.abc import Awaitable, Callable
+from typing import cast
 
 import anyio
 import pytest
 from turns import WORK, Clock, Turns
 
 import aiodev
-from aiodev._core.tuning import AWAITS, PERIOD_NS
+from aiodev._core.tuning import AWAITS, PERIOD_NS, SHARE_NS
+from aiodev._core.waiting import fairness
 from aiodev._core.waiting.fairness import ReadyQueue
 from aiodev.testing import Latch
 
@@ -45,17 +49,19 @@ async def works_of(turns: Turns, clock: Clock, tasks: int, wait: Callable[[], Aw
 
 
 @pytest.mark.anyio
-async def test_an_await_of_something_done_yields_when_the_time_is_over(clock: Clock) -> None:
-    """At the very next await, however few there were."""
+@pytest.mark.parametrize("share", [SHARE_NS, PERIOD_NS])
+async def test_an_await_of_something_done_yields_when_the_time_is_over(clock: Clock, share: int) -> None:
+    """Its share of a period, where others are ready: at the very next await, however few there were."""
     done = await something_done()
     async with Turns() as turns:
         for _ in range(5):
+            clock.work()
             await done
             before = turns.count
-            clock.work(PERIOD_NS - 1)
+            clock.work(SHARE_NS - 1)
             await done
             assert turns.count == before
-            clock.work(1)
+            clock.work(share - SHARE_NS + 1)
             await done
             assert turns.count > before
 
@@ -104,6 +110,84 @@ async def test_awaits_of_something_done_yield_after_some_in_which_no_time_went_b
         for _ in range(10 * AWAITS):
             await done
         assert 8 <= turns.count - before <= 12
+
+
+class CountedLoop(asyncio.SelectorEventLoop):
+    """Counts its turns, by nothing that is ready in them."""
+
+    turns = 0
+
+    def _run_once(self) -> None:
+        self.turns += 1
+        super()._run_once()  # type: ignore[misc]
+
+
+def alone(test: Callable[[CountedLoop, aiodev.Completion], Awaitable[None]]) -> None:
+    """Run a task in such a loop, beside which there is nobody."""
+
+    async def main() -> None:
+        done = await something_done()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        fairness.budget.renew(fairness.clock())
+        await test(loop, done)
+
+    with asyncio.Runner(loop_factory=CountedLoop) as runner:
+        loop = cast("CountedLoop", runner.get_loop())
+        runner.run(main())
+
+
+def test_a_task_beside_which_nobody_is_ready_goes_on_until_the_period_is_over(clock: Clock) -> None:
+    """Neither its share nor the number of its awaits ends its turn."""
+
+    async def test(loop: CountedLoop, done: aiodev.Completion) -> None:
+        for _ in range(3):
+            before, began = loop.turns, clock.now
+            while clock.now + SHARE_NS < began + PERIOD_NS:
+                clock.work(SHARE_NS)
+                for _ in range(2 * AWAITS):
+                    await done
+            assert loop.turns == before
+            clock.work(SHARE_NS)
+            await done
+            assert loop.turns > before
+
+    alone(test)
+
+
+@pytest.mark.parametrize("what", ["a callback", "a callback of another thread's", "a timer", "a descriptor"])
+def test_whatever_a_turn_would_find_ends_the_share_of_a_task(clock: Clock, what: str) -> None:
+    """Callbacks, timers that are due and descriptors that are readable; before the share is over none of them does."""
+
+    async def test(loop: CountedLoop, done: aiodev.Completion) -> None:
+        called, (read_end, write_end) = [], os.pipe()
+
+        def call() -> None:
+            called.append(clock.now)
+            loop.remove_reader(read_end)
+
+        if what == "a callback":
+            loop.call_soon(call)
+        elif what == "a timer":
+            loop.call_at(loop.time(), call)
+        elif what == "a descriptor":
+            loop.add_reader(read_end, call)
+            os.write(write_end, b"x")
+        else:
+            thread = threading.Thread(target=loop.call_soon_threadsafe, args=(call,))
+            thread.start()
+            thread.join()
+        clock.work(SHARE_NS - 1)
+        await done
+        assert not called
+        for duration in (1, SHARE_NS):  # what a turn finds runs in that one, or, behind the task, in the next
+            clock.work(duration)
+            await done
+        assert called
+        os.close(read_end)
+        os.close(write_end)
+
+    alone(test)
 
 
 # Taking turns

@@ -15,7 +15,7 @@ from aiodev._core.waiting import callbacks
 from aiodev._core.waiting.blocking import wait_blocking
 from aiodev._core.waiting.callbacks import DoneCallback
 from aiodev._core.waiting.fairness import budget
-from aiodev._core.waiting.reactor import at_hand, let_others_run, others_first, wait, wait_any
+from aiodev._core.waiting.reactor import DONE, at_hand, goes_on, others_first, wait, wait_any
 
 __all__ = ["Completion", "as_completed"]
 
@@ -215,14 +215,16 @@ class Completion(Generic[T]):
             try:
                 budget.tick()
             except StopIteration:
-                if outcome is None and not counters[FAULTS]:
-                    return cast("Generator[Any, Any, T]", let_others_run())
+                goes = goes_on()
             else:
-                if not counters[FAULTS]:
-                    return DONE if outcome is None else _given(outcome)
-        elif at_hand(timeline, self._value) and not timeline.counters[FAULTS]:
+                goes = True
+        else:
+            goes = at_hand(timeline, self._value)
+        if goes and not counters[FAULTS]:
             return DONE if outcome is None else _given(outcome)
-        waiting = wait(timeline, self._value, check=True, spun=True, first=getattr(self, "_first", 0))
+        yields = not goes and counters[COMPLETED] >= self._value
+        first = getattr(self, "_first", 0)
+        waiting = wait(timeline, self._value, check=True, spun=True, first=first, yields=yields)
         return cast("Generator[Any, Any, T]", waiting) if outcome is None else _given_after(waiting, outcome)
 
     async def synchronize(self) -> None:
@@ -243,11 +245,6 @@ class Completion(Generic[T]):
     def __repr__(self) -> str:
         state = "done" if self._timeline.reached(self._value) else "pending"
         return f"<Completion {self._value} of {self._timeline.label}, {state}>"
-
-
-#: Awaiting something done: an exhausted iterator, which stays exhausted whoever shares it.
-DONE = cast("Generator[Any, Any, Any]", iter(()))
-next(DONE, None)
 
 
 def several(timeline: Timeline, first: int, last: int) -> Completion[None]:
@@ -297,6 +294,8 @@ async def as_completed(completions: Iterable[Completion[T]]) -> AsyncIterator[Co
         if not isinstance(completion, Completion):
             raise arguments.refusal("as_completed", "completions", expected, completion)
         waiting.setdefault(completion.timeline, []).append(completion)
+    if not waiting:
+        await others_first
     for line in waiting.values():
         line.sort(key=_value, reverse=True)
     while waiting:

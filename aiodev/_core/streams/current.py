@@ -14,6 +14,7 @@ from aiodev._core.streams.event import Event
 from aiodev._core.streams.stream import Stream, forget_slots_after_fork
 from aiodev._core.timeline.timeline import Timeline, living_timelines, lose_all
 from aiodev._core.waiting.blocking import wait_all_blocking
+from aiodev._core.waiting.reactor import others_first
 
 __all__ = ["current_stream", "default_stream", "set_stream", "stream", "synchronize", "synchronize_blocking"]
 
@@ -93,7 +94,7 @@ class _NoStream:
         return None
 
     async def __aenter__(self) -> None:
-        return None
+        await others_first
 
     async def __aexit__(self, *error: object) -> None:
         return None

@@ -9,7 +9,7 @@ from aiodev._core import arguments, context
 from aiodev._core.backend.device import Device
 from aiodev._core.backend.interface import DLPACK_HOST
 from aiodev._core.backend.registry import BackendHandle, DeviceLike, registry
-from aiodev._core.waiting.reactor import starting
+from aiodev._core.waiting.reactor import others_first, starting
 
 __all__ = ["device", "device_of", "init"]
 
@@ -55,8 +55,7 @@ class device:
         context.pop(self)
 
     async def __aenter__(self) -> Device | None:
-        if self._handle is not None and not self._handle.started:
-            await starting(self._handle)
+        await (others_first if self._handle is None else starting(self._handle))
         context.push(self, self._device)
         return self._device
 

@@ -11,9 +11,10 @@ from aiodev._core import arguments
 from aiodev._core.backend.device import Device
 from aiodev._core.backend.interface import SUBMITTED
 from aiodev._core.backend.registry import DeviceLike, registry
-from aiodev._core.streams.completion import DONE, Completion, point
+from aiodev._core.streams.completion import Completion, point
 from aiodev._core.timeline.timeline import Timeline
 from aiodev._core.timeline.vector_clock import Clock, totals
+from aiodev._core.waiting.reactor import others_first
 
 __all__ = ["Event"]
 
@@ -172,7 +173,7 @@ class Event:
         """Suspend the task until the point is reached; raises what failed on its stream before it."""
         record = self._record
         if record is None:
-            return DONE
+            return others_first.__await__()
         if self._blocking:
             record[0].spin_ns = 0
         return Completion(record[0], record[1]).__await__()

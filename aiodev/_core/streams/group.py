@@ -14,6 +14,7 @@ from aiodev._core.backend.registry import DeviceLike
 from aiodev._core.streams.completion import Reached
 from aiodev._core.streams.stream import Stream
 from aiodev._core.timeline.timeline import Timeline
+from aiodev._core.waiting.reactor import others_first
 
 logger = logging.getLogger("aiodev")
 
@@ -75,6 +76,7 @@ class StreamGroup:
         return stream
 
     async def __aenter__(self) -> StreamGroup:
+        await others_first
         if self._entered:
             raise RuntimeError("this StreamGroup has already been entered")
         self._entered = True

@@ -480,6 +480,7 @@ class Stream(NativeStream):
             CaptureError: it is being captured.
         """
         if self._closed:
+            await others_first
             return
         if self._is_default:
             raise RuntimeError(f"{self!r} is a default stream, for everybody, and stays open; synchronize() waits for its work")
@@ -513,8 +514,7 @@ class Stream(NativeStream):
         context.pop(self)
 
     async def __aenter__(self) -> Stream:
-        if self.timeline.deferred:
-            await starting(self.timeline.handle)
+        await (starting(self.timeline.handle) if self.timeline.deferred else others_first)
         context.push(self, self.device, self)
         return self
 

@@ -9,9 +9,11 @@ of the loop finds done.
 
 1.  A task that awaits yields once ``PERIOD_NS`` have gone by since the loop's last turn, whatever it did in between, or once it
     has met ``AWAITS`` awaits that need no waiting. The idea and the second number are tokio's ("Reducing tail latencies with
-    automatic cooperative task yielding", 2020).
+    automatic cooperative task yielding", 2020). Where others are ready it yields after ``SHARE_NS`` already: of sixteen that
+    need not wait the last would else come after sixteen periods. Where nobody is, only the period ends its turn.
 2.  Tasks that yield for the time, and tasks whose operation is done, stand in one line, first in, first out. They are resumed
     in batches, and before each batch there is a turn of the loop in which no task of the line runs, but timers that are due do.
+    Nor does one then that awaits for the first time: it finds the period over, and stands in line.
 3.  A task that is resumed when its batch has had its time already goes back to the head of the line. The first of a batch
     always goes on, so the line always moves.
 
@@ -30,7 +32,7 @@ from itertools import repeat, starmap, takewhile
 from time import perf_counter_ns
 from typing import Generic, TypeVar
 
-from aiodev._core.tuning import AWAITS, FIRST_BATCH, LARGEST_BATCH, PERIOD_NS
+from aiodev._core.tuning import AWAITS, FIRST_BATCH, LARGEST_BATCH, PERIOD_NS, SHARE_NS
 
 #: The clock of budgets, in ns. A test may replace it; the new one counts from the next renewal of a budget on.
 clock = perf_counter_ns
@@ -47,16 +49,26 @@ class Budget(threading.local):
     def renew(self, now: int) -> None:
         """Start afresh: the loop has just had a turn."""
         self.until = now + PERIOD_NS
-        self.count_afresh()
+        self.begin_share(now)
 
-    def count_afresh(self) -> None:
-        """Allow as many awaits that need no waiting as ever, but no more time."""
-        #: Counts one such await, and looks at the clock; raises StopIteration when it is time to yield, and from then on. It is
-        #: one look-up in a thread's storage and one native call: to count and to compare in Python takes a fifth more.
-        self.tick = takewhile(self.until.__gt__, starmap(clock, repeat((), AWAITS))).__next__
+    def begin_share(self, now: int) -> bool:
+        """Allow a task as many awaits that need no waiting as ever, and its share of the period; False if that is over."""
+        until = self.until
+        if now >= until:
+            return False
+        #: Counts one such await, and looks at the clock; raises StopIteration when it is time to look at who else is there, and
+        #: from then on. It is one look-up in a thread's storage and one native call: to count and to compare in Python takes a
+        #: fifth more.
+        self.tick = takewhile(min(until, now + SHARE_NS).__gt__, starmap(clock, repeat((), AWAITS))).__next__
+        return True
+
+    def end(self) -> None:
+        """Have whoever awaits yield, until the next renewal: what is left of the period is not for newcomers."""
+        self.until = 0
+        self.tick = repeat(0, 0).__next__
 
     def over(self) -> bool:
-        """Count one await that needs no waiting; whether the task has to yield now."""
+        """Count one await that needs no waiting; whether the task has to yield now, to whoever else is ready."""
         try:
             self.tick()
         except StopIteration:
@@ -127,8 +139,7 @@ class ReadyQueue(Generic[_Token]):
             self._began = self._last = now
             budget.renew(now)
             return True
-        if now >= budget.until:
+        if not budget.begin_share(now):
             return False
         self._last = now
-        budget.count_afresh()
         return True

@@ -22,12 +22,13 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from aiodev._core.backend.interface import COMPLETED, FAULTS
 from aiodev._core.tuning import BLIND_TURN_NS, LOOKED_NS, MOST_TURNS, REST, TURN_NS
 from aiodev._core.waiting import fairness
 from aiodev._core.waiting.fairness import ReadyQueue, budget
+from aiodev._core.waiting.loop_view import LoopView
 from aiodev._core.waiting.loops import running_loop
 from aiodev._core.waiting.spinning import may_wait_awake, note_wait, spin
 from aiodev._core.waiting.waitset import WaitSet, forget_after_fork
@@ -43,6 +44,10 @@ if TYPE_CHECKING:
 
 Wait = Generator[Any, Any, None]
 Point = tuple["Timeline", int]
+
+#: Awaiting something done: an exhausted iterator, which stays exhausted whoever shares it.
+DONE = cast("Generator[Any, Any, Any]", iter(()))
+next(DONE, None)
 
 
 class DoneCallback(Protocol):
@@ -86,12 +91,19 @@ class _Line:
 
         def take_turns(self) -> None: ...
 
+        def has_others(self) -> bool: ...
+
+    def goes_on(self) -> bool:
+        """Whether a task whose share is over begins another: the period is not over, and nobody else is ready."""
+        if (self.taking_turns and self.ready) or self.has_others():
+            return False
+        return budget.begin_share(fairness.clock())
+
     def pause(self) -> Wait:
         """Let others run for one turn; or until this task's turn comes again, if its time is over or others stand in line."""
         if not self.taking_turns and not budget.late():
             yield from self.turn()
-            if not self.taking_turns and not budget.late():
-                budget.count_afresh()
+            if not self.taking_turns and budget.begin_share(fairness.clock()):
                 return
         yield from self._stand(self._stand_at_the_end)
         if not self.ready.admits():
@@ -134,6 +146,7 @@ class AsyncioReactor(_Line):
         self.helping = False  #: whether a task helps, between two turns
         self.turned = 0
         self.rests = 0  #: until when no task helps, since it is not seen what others have to do
+        self._view = LoopView.of(loop)
         loop.add_reader(self.waits.descriptor.read_end, self._wake)
 
     @property
@@ -168,6 +181,7 @@ class AsyncioReactor(_Line):
     def _released(self) -> None:
         """End the batch, which has run in this turn."""
         if self.ready:
+            budget.end()
             self.take_turns()
         else:
             self.taking_turns = False
@@ -209,19 +223,18 @@ class AsyncioReactor(_Line):
     def leisure(self) -> tuple[int, int]:
         """For how many ns this loop has nothing to do unless a descriptor becomes readable; and that descriptor, or -1.
 
-        The loops of asyncio itself can be looked into; they have had these attributes since Python 3.4.
         """
-        loop: Any = self.loop
-        try:
-            ready, timers, descriptor = loop._ready, loop._scheduled, loop._selector.fileno()
-            stopping = loop._stopping
-        except AttributeError:
+        view = self._view
+        if view is None:
             return (0 if self.ready else _blind_turn(self.rests)), -1
-        if len(ready) > self.taking_turns or self.ready or stopping:  # `_released` has nothing to do where nobody is in line
-            return 0, descriptor
-        if not timers:
-            return TURN_NS, descriptor
-        return max(0, min(TURN_NS, int((timers[0].when() - loop.time()) * 1e9))), descriptor
+        if self.ready or view.is_ready(self.taking_turns):  # `_released` has nothing to do where nobody is in line
+            return 0, view.descriptor
+        return min(TURN_NS, view.time_to_timer()), view.descriptor
+
+    def has_others(self) -> bool:
+        """Whether a turn of the loop would find something to do; where that is not seen, it might."""
+        view = self._view
+        return view is None or view.has_work(self.taking_turns)  # `_released` has nothing to do where nobody is in line
 
 
 def _blind_turn(rests: int) -> int:
@@ -293,13 +306,16 @@ class TrioReactor(_Line):
             if not self.taking_turns:
                 self._idle = waiter = self.waiter()
                 await self._lowlevel.wait_task_rescheduled(waiter.abort)
-            if self._out:  # in this turn, before us or after us
-                await checkpoint()
-            while self.ready:
-                self._release()
-                await checkpoint()
-                await checkpoint()
-            self._out = self.taking_turns = False
+            while self._out or self.ready:
+                if self._out:  # in this turn, before us or after us
+                    self._out = False
+                    await checkpoint()
+                else:
+                    budget.end()  # in this turn others may have worked, for which timers are late
+                    await checkpoint()
+                    self._release()
+                    await checkpoint()
+            self.taking_turns = False
 
     def call_soon(self, callback: DoneCallback) -> None:
         """Call a callback in the next turn of the loop."""
@@ -340,6 +356,10 @@ class TrioReactor(_Line):
     def leisure(self) -> tuple[int, int]:
         """The time for which a task may help blindly, and -1: trio's loop cannot be looked into."""
         return (0 if self.ready else _blind_turn(self.rests)), -1
+
+    def has_others(self) -> bool:
+        """Whether a turn of the loop would find something to do: it might."""
+        return True
 
 
 Reactor = Any  # AsyncioReactor or TrioReactor, which are the same to `wait`
@@ -386,17 +406,29 @@ def current_reactor() -> Reactor:
 
 
 def let_others_run() -> Wait:
-    """Let other tasks run. A coroutine that a fork took along into the child goes on there with no loop, and with no others."""
+    """Let other tasks run, if any are ready or the time is over.
+
+    A coroutine that a fork took along into the child goes on there with no loop, and with no others.
+    """
+    return DONE if goes_on() else cast("Wait", current_reactor().pause())
+
+
+def goes_on() -> bool:
+    """Whether a task whose share is over goes on without a turn of the loop (:meth:`_Line.goes_on`)."""
     try:
         reactor = current_reactor()
     except RuntimeError:
-        return
-    yield from reactor.pause()
+        return True
+    began: bool = reactor.goes_on()
+    return began
 
 
-def wait(timeline: Timeline, value: int, *, check: bool = False, spun: bool = False, first: int = 0) -> Wait:
+def wait(
+    timeline: Timeline, value: int, *, check: bool = False, spun: bool = False, first: int = 0, yields: bool = False
+) -> Wait:
     """Wait in a coroutine until ``timeline`` reaches ``value``; then, with ``check``, raise if that failed (see ``failure``).
 
+    With ``spun`` a spin was in vain. With ``yields`` the value is reached, and others have been found to be ready.
     One generator does it all: ten thousand parked tasks hold ten thousand of it.
     """
     if timeline.deferred:
@@ -418,6 +450,8 @@ def wait(timeline: Timeline, value: int, *, check: bool = False, spun: bool = Fa
     if parked:
         if not reactor.ready.admits():
             yield from reactor.come_back()
+    elif yields:
+        yield from current_reactor().pause()
     elif budget.over():
         yield from let_others_run()
     if timeline.needed:
@@ -445,7 +479,7 @@ def wait_any(points: Sequence[tuple[Reachable, int]]) -> Wait:
         if not reactor.ready.admits():
             yield from reactor.come_back()
     elif budget.over():
-        yield from reactor.pause()
+        yield from let_others_run()
 
 
 class starting:
@@ -459,18 +493,23 @@ class starting:
         self._handle = handle
 
     def __await__(self) -> Wait:
-        if not self._handle.started:
-            error = yield from current_reactor().start(self._handle)
-            if error is not None:
-                raise error
+        return others_first.__await__() if self._handle.started else self._start()
+
+    def _start(self) -> Wait:
+        error = yield from current_reactor().start(self._handle)
+        if error is not None:
+            raise error
 
 
 class _OthersFirst:
     """Let others run, if it is their turn (:mod:`aiodev._core.waiting.fairness`); for awaits that need no waiting."""
 
     def __await__(self) -> Wait:
-        if budget.over():
-            yield from let_others_run()
+        try:  # as `over`, whose call takes a quarter of such an await
+            budget.tick()
+        except StopIteration:
+            return let_others_run()
+        return DONE
 
 
 others_first = _OthersFirst()
@@ -489,7 +528,7 @@ def at_hand(timeline: Timeline, value: int) -> bool:
     try:
         budget.tick()
     except StopIteration:
-        return False
+        return goes_on()
     return True
 
 

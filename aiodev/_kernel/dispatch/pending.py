@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from aiodev._core.errors import fresh
-from aiodev._core.waiting.reactor import current_reactor
+from aiodev._core.waiting.reactor import current_reactor, others_first
 from aiodev._kernel.compile.service import PendingKernel
 
 __all__ = ["KernelWait"]
@@ -24,7 +24,10 @@ class KernelWait:
 
     def __await__(self) -> Generator[Any, Any, None]:
         loading = self._loading
-        if not loading.ready and loading.error is None:
+        return others_first.__await__() if loading.ready else self._wait(loading)
+
+    def _wait(self, loading: PendingKernel) -> Generator[Any, Any, None]:
+        if loading.error is None:
             yield from current_reactor().start(self)
         if loading.error is not None:
             raise fresh(loading.error)

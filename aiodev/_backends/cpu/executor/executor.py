@@ -205,16 +205,20 @@ class NativeExecutor(HostExecutor):
         """A queue of device ``index``; a reserved one has a worker that serves nobody else."""
         range_device = self._devices[index]
         pool = (self._reserved if reserved else self._free)[index]
-        queue = 0
-        for _ in range(len(pool)):  # each step is atomic: others take and give back meanwhile
-            try:
+        queue, held = 0, list[int]()
+        try:
+            for _ in range(len(pool)):  # each step is atomic: others take and give back meanwhile
                 queue = pool.pop()  # what was used last is in the caches
-            except IndexError:
-                break
-            if not self._words[queue][_PENDING]:
-                break
-            pool.appendleft(queue)
-            queue = 0
+                if not self._words[queue][_PENDING]:
+                    break
+                held.append(queue)
+                queue = 0
+        except IndexError:
+            pass
+        finally:
+            # A worker that looks for work keeps hold of the queue that it served last. That stays the next one to be taken: at
+            # the other end it would come after all that were ever used, and streams that come and go would go through these.
+            pool.extend(reversed(held))
         if not queue:
             queue = self._make_queue(self._start_device(f"cpu:{index}-reserved", 1) if reserved else range_device, range_device)
             self._pool_of[queue] = pool

@@ -126,7 +126,8 @@ def wait_helping(queue: Queue, value: int, patience: int, longest: int, descript
     """Spin for ``value`` and help meanwhile; returns the last outcome.
 
     The wait ends when there was nothing to help with for ``patience`` ns, or for ``LONGER`` once the thread has helped; after
-    ``longest`` ns in any case; and once ``descriptor`` is readable.
+    ``longest`` ns in any case; and once ``descriptor`` is readable. Where the end of what runs is expected within twice the
+    patience, it ends ``OVERDUE`` ns behind that: without a descriptor, later than after ``longest``, too.
     """
     helper = Helper(on_stack(sizeof(Helper)))
     began = now()
@@ -177,8 +178,9 @@ def wait_helping(queue: Queue, value: int, patience: int, longest: int, descript
         if queue.completed.load() != progress:  # what is before it is short, and so may it be
             progress = queue.completed.load()
             until = max(until, min(latest, time + patience))
-        ends = queue.ends.load() + OVERDUE
-        if crowded or time >= helper.until or time >= (ends if until < ends <= latest else until):
+        ends = queue.ends.load()
+        overdue = ends + OVERDUE if ends <= latest else 0
+        if crowded or time >= max(until, overdue) or time >= (max(helper.until, overdue) if descriptor < 0 else helper.until):
             break
     if helping:
         queue.helpers.fetch_add(-1)
@@ -189,7 +191,10 @@ def wait_helping(queue: Queue, value: int, patience: int, longest: int, descript
 
 @exported(boolean(int64, int64, int64), nogil=True)
 def spin(queue: Queue, value: int, duration: int) -> bool:
-    """Spin for ``value`` without the GIL, at most ``duration`` ns, or twice that where the thread helps; whether reached."""
+    """Spin for ``value`` without the GIL, for ``duration`` ns, or up to twice that where the thread helps; whether reached.
+
+    Where what runs seems to end by then it spins for ``OVERDUE`` longer.
+    """
     if queue.completed.load() >= value:
         return True
     if send_away(queue):
