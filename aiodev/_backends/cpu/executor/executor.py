@@ -205,7 +205,8 @@ class NativeExecutor(HostExecutor):
         """A queue of device ``index``; a reserved one has a worker that serves nobody else."""
         range_device = self._devices[index]
         pool = (self._reserved if reserved else self._free)[index]
-        queue, held = 0, list[int]()
+        queue = 0
+        held: list[int] = []
         try:
             for _ in range(len(pool)):  # each step is atomic: others take and give back meanwhile
                 queue = pool.pop()  # what was used last is in the caches
