@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+BENCH = Path(__file__).parent / "bench"
+
 
 @pytest.fixture
 def harness(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(Path(__file__).parent / "bench")
+    monkeypatch.syspath_prepend(BENCH)
     import harness
 
     yield harness
@@ -67,3 +71,33 @@ async def test_what_cannot_be_measured_here_is_left_out(harness: Any, capsys: py
         found = await harness.measure({"none": none, "one": one}, harness.Run(True, 1, passes))
         assert list(found) == ["one"] and found["one"].values == {"aiodev": 1.0}
     assert capsys.readouterr().out.count("none: left out: no control group can be made\n") == 3
+
+
+def test_a_table_is_made_of_the_document_alone(harness: Any) -> None:
+    """So that it can be made where the figures were not measured; missed bars are marked, several passes have their spread."""
+    bars = [harness.Bar("peer", at_most=2.0), harness.Bar("peer", at_least=3.0)]
+    passes = [harness.Figure("sum", "µs", {"aiodev": ours, "peer": 1.0}, bars, "of rows") for ours in (1.0, 1.5, 2.5)]
+    found = json.loads(json.dumps(harness.document([harness.Figure.over(passes)], harness.Run(False, 5, 3))))
+    found["machine"] |= {"processor": "a processor", "cores": 7, "load": None}
+    found |= {"when": "2026-11-26T23:59:12Z", "versions": {"python": "3.12.3"}}
+    table = harness.rst_of(found, "a card, driver 1")
+    assert "\na card, driver 1; a processor, 7 cores, 2026-11-26; python 3.12.3; medians of 3 passes of 5 rounds.\n" in table
+    assert table.endswith(
+        "   * - sum (of rows)\n     - 1.5 µs\n     - peer: 1 µs\n"
+        "     - 1.5 [1 to 2.5] (≤ 2 × peer; met); 1.5 [1 to 2.5] (≥ 3 × peer; **missed**)\n"
+    )
+
+
+def test_a_gpus_table_has_its_parts(tmp_path: Path, harness: Any) -> None:
+    """In the order in which they are measured, those that are there."""
+    parts = {}
+    for name in ("waiting", "launching", "probe"):
+        figure = harness.Figure(f"of {name}", "µs", {"aiodev": 1.0})
+        parts[name] = harness.document([figure], harness.Run(False, 5)) if name != "probe" else {"driver": 13000}
+    (tmp_path / "figures.json").write_text(json.dumps(parts))
+    command = [sys.executable, str(BENCH / "gpu_table.py"), str(tmp_path / "figures.json"), "a card"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert [line for line in done.stdout.splitlines() if line.startswith("   * - of")] == [
+        "   * - of launching", "   * - of waiting"
+    ]  # fmt: skip
+    assert "\na card; " in done.stdout
