@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from turns import run_at_once
 
 import aiodev
 from aiodev import autograd, dtypes, kernels, memory, optim, profiler, testing
@@ -62,11 +63,7 @@ def a_graph() -> aiodev.Graph:
         return graph
 
     aiodev.init_blocking("cpu")  # so that the capture waits for nothing, and needs no loop
-    try:
-        capture().send(None)
-    except StopIteration as made:
-        return made.value
-    raise AssertionError("the capture waits")
+    return run_at_once(capture())
 
 
 def an_array() -> aiodev.Array:

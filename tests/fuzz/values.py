@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from turns import run_at_once
 
 import aiodev
 
@@ -112,8 +113,7 @@ def _freed() -> aiodev.Array:
 
 def _closed() -> aiodev.Stream:
     stream = aiodev.Stream("cpu")
-    with contextlib.suppress(StopIteration):
-        stream.aclose().send(None)
+    run_at_once(stream.aclose())
     return stream
 
 

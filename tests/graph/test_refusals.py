@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from captured import add_one, double, ready
+from turns import run_at_once
 
 import aiodev
 from aiodev import kernels
@@ -87,11 +88,7 @@ def _graph() -> aiodev.Graph:
             pass
         return graph
 
-    try:
-        make().send(None)
-    except StopIteration as stop:
-        return stop.value
-    raise AssertionError
+    return run_at_once(make())
 
 
 @pytest.mark.filterwarnings("ignore::aiodev.SyncWarning")
