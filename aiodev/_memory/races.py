@@ -72,7 +72,9 @@ class OrderedBuffer(DeviceBuffer):
         if timeline.recording is not None:  # nothing runs; each replay is checked
             return
         call = running_call()
-        if call is not None:
+        if call is None:
+            _called.pop(timeline, None)
+        else:
             _called[timeline] = weakref.ref(call[0]), call[1]
         for other, last in earlier:
             if other is timeline or other.reached(last) or (call is not None and other is call[0]):
@@ -88,7 +90,7 @@ class OrderedBuffer(DeviceBuffer):
                 )  # fmt: skip
 
 
-#: Of timelines that functions submit to, the last such function's call.
+#: Of timelines that functions have submitted to, and nobody else since, the last such function's call.
 _called: weakref.WeakKeyDictionary[Timeline, tuple[weakref.ref[Timeline], int]] = weakref.WeakKeyDictionary()
 
 

@@ -206,6 +206,28 @@ def test_a_called_function_may_use_what_its_stream_uses(pool: DebugAllocator, ca
         assert "nothing orders" in caplog.text
 
 
+def test_a_stream_that_a_function_has_used_is_looked_at_again(pool: DebugAllocator, caplog: pytest.LogCaptureFixture) -> None:
+    """What others submit to it later is no part of that call."""
+    first, lasting = aiodev.Stream("cpu"), aiodev.Stream("cpu")
+    buffer, value = pool.allocate(64, first.timeline), np.zeros(64, np.uint8)
+
+    def write(stream: aiodev.Stream) -> None:
+        buffer._record_write(stream.timeline, stream._copy(buffer.address, value.ctypes.data, 64))
+
+    def use() -> None:
+        write(lasting)
+        lasting.synchronize_blocking()
+
+    with caplog.at_level(logging.ERROR, "aiodev"):
+        first.call(use).synchronize_blocking(60)
+        assert not caplog.records
+        with Latch(lasting):
+            write(lasting)
+            write(first)
+        assert "nothing orders" in caplog.text
+    aiodev.synchronize_blocking("cpu", 60)
+
+
 def run_in_debug_mode(code: str) -> subprocess.CompletedProcess[str]:
     """Run a program, in a file, with AIODEV_DEBUG=1."""
     environment = {**os.environ, "AIODEV_DEBUG": "1"}

@@ -15,9 +15,14 @@ _SECOND = 10**9
 _T = TypeVar("_T")
 
 
-def run_at_once(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """What a coroutine that has nothing to wait for comes to, outside of any task: no turn of a loop is due for a second."""
+def put_off_turns() -> None:
+    """Have no turn of a loop be due for a second, whoever awaits what needs no waiting."""
     fairness.budget.renew(fairness.clock() + _SECOND)
+
+
+def run_at_once(coroutine: Coroutine[Any, Any, _T]) -> _T:
+    """What a coroutine that has nothing to wait for comes to, outside of any task."""
+    put_off_turns()
     try:
         coroutine.send(None)
     except StopIteration as done:

@@ -13,7 +13,9 @@ from typing import Any
 from aiodev._backends.cuda.structs import RELAXED
 from aiodev._core.errors import BackendUnavailableError, DeviceError
 
-__all__ = ["CHANNELS_SETTING", "DEFAULT_CHANNELS", "LIBRARY", "MINIMUM_VERSION", "Driver", "DriverError", "needs"]
+__all__ = [
+    "CHANNELS_SETTING", "DEFAULT_CHANNELS", "LIBRARY", "MINIMUM_VERSION", "MOST_CHANNELS", "Driver", "DriverError", "needs",
+]  # fmt: skip
 
 LIBRARY = "libcuda.so.1"
 #: 12.0: stream memory operations without conditions, and what the toolkit's cubins need.
@@ -21,8 +23,8 @@ MINIMUM_VERSION = 12000
 OUT_OF_MEMORY = 2
 #: Where the driver, when it makes a context, finds in the environment how many of the device's channels that has.
 CHANNELS_SETTING = "CUDA_DEVICE_MAX_CONNECTIONS"
-#: How many it has where the variable is not set.
-DEFAULT_CHANNELS = 8
+#: How many it has where the variable is not set, and at most.
+DEFAULT_CHANNELS, MOST_CHANNELS = 8, 32
 
 
 class DriverError(DeviceError):

@@ -18,7 +18,7 @@ from typing import Any
 
 from aiodev._backends.cuda import executor as native, structs, tuning
 from aiodev._backends.cuda.code_cache import native_key
-from aiodev._backends.cuda.driver import CHANNELS_SETTING, DEFAULT_CHANNELS, Driver, DriverError
+from aiodev._backends.cuda.driver import CHANNELS_SETTING, DEFAULT_CHANNELS, MOST_CHANNELS, Driver, DriverError
 from aiodev._backends.cuda.executor import ptx
 from aiodev._backends.cuda.executor.steps import Steps
 from aiodev._backends.cuda.memory import DeviceMemory
@@ -128,15 +128,14 @@ class _Device:
             _libc.sem_init(ctypes.c_void_p(semaphore.address), 0, 0)
 
     def _count_channels(self, ordinal: int, doing: str) -> int:
-        """Channels that the context will have, or has already, which was made by another library then."""
+        """Channels that the context will have; or has at least, if another library has made it, by whatever was set then."""
         flags, is_there = ctypes.c_uint(), ctypes.c_int()
         self.driver.call(
             "cuDevicePrimaryCtxGetState", ordinal, ctypes.byref(flags), ctypes.byref(is_there), doing=doing
         )
-        asked_for = os.environ.get(CHANNELS_SETTING, "")
-        if is_there.value or not asked_for.isdecimal():
-            return DEFAULT_CHANNELS
-        return max(1, int(asked_for))
+        setting = os.environ.get(CHANNELS_SETTING, "")
+        asked_for = int(setting) if setting.isdecimal() else DEFAULT_CHANNELS
+        return max(1, min(asked_for, DEFAULT_CHANNELS if is_there.value else MOST_CHANNELS))
 
     def _retain(self, ordinal: int, doing: str) -> int:
         """The primary context. There is none where other processes have too many of the device's channels, too."""
