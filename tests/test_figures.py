@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -96,7 +97,8 @@ def test_a_gpus_table_has_its_parts(tmp_path: Path, harness: Any) -> None:
         parts[name] = harness.document([figure], harness.Run(False, 5)) if name != "probe" else {"driver": 13000}
     (tmp_path / "figures.json").write_text(json.dumps(parts))
     command = [sys.executable, str(BENCH / "gpu_table.py"), str(tmp_path / "figures.json"), "a card"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    beside = os.environ | {"PYTHONPATH": str(BENCH)}  # a script's folder is no place for modules where paths are to be safe
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=beside)
     assert [line for line in done.stdout.splitlines() if line.startswith("   * - of")] == [
         "   * - of launching", "   * - of waiting"
     ]  # fmt: skip
