@@ -255,6 +255,8 @@ def asarray(obj: Any, dtype: Any = None, device: DeviceLike | None = None, *, co
     """
     if copy is not None:
         arguments.instance("asarray", "copy", copy, bool, "True, False or None")
+    elif obj.__class__ is np.ndarray and dtype is None:  # as mostly, where it counts
+        return host_values.array_of(obj, parse_dtype(obj.dtype), current_stream(device))
     if isinstance(obj, Array) or is_elsewhere(obj):
         array = obj if isinstance(obj, Array) else _taken(share_elsewhere, obj)
         if dtype is None or (other := parse_dtype(dtype)) == array.dtype:

@@ -18,7 +18,7 @@ from aiodev._array.array import Array, allocate
 from aiodev._array.copy import copy_arrays
 from aiodev._array.dtypes import DType
 from aiodev._array.layout import Shape
-from aiodev._array.protocols import host_view
+from aiodev._array.protocols import host_window
 from aiodev._array.tuning import TAKEN_LOCKED
 from aiodev._core.errors import fresh
 from aiodev._core.streams.stream import Stream
@@ -44,8 +44,8 @@ def array_of(host: HostArray, dtype: DType, stream: Stream, ours: bool = False) 
     array = allocate(host.shape, dtype, stream)
     buffer = array._buffer
     recorded = timeline.recording is not None  # a replay writes them anew, since other arrays may get the memory meanwhile
-    if buffer.source.host_accessible and not recorded and not buffer.pending():
-        np.copyto(host_view(array), host, casting="unsafe")
+    if buffer.source.host_accessible and not recorded and not ((buffer._read or buffer._written) and buffer.pending()):
+        host_window(array)[...] = host
         if watching:
             for seen in list(watching.values()):
                 seen.add(buffer)

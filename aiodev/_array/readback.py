@@ -32,7 +32,7 @@ import numpy as np
 
 from aiodev._array import layout
 from aiodev._array.dtypes import DType
-from aiodev._array.protocols import Protocols, host_view, refuse_captured
+from aiodev._array.protocols import Protocols, address_of, host_view, host_window, refuse_captured
 from aiodev._array.tuning import DIRECT, READ_LOCKED, READERS_KEPT, SMALL, WASTE
 from aiodev._core.arguments import seconds
 from aiodev._core.at_fork import in_child
@@ -57,8 +57,6 @@ __all__ = ["at_hand", "item_at_once", "read", "read_at_once", "read_blocking"]
 
 HostArray = np.ndarray[Any, DType]
 
-#: How what is copied at once is looked at; no more of it than the array has.
-_Window: Any = ctypes.c_char * DIRECT
 #: The numbers that are read as they lie there.
 _NUMBERS: dict[DType, Any] = {
     np.dtype(name): kind
@@ -139,8 +137,7 @@ def read_at_once(array: Protocols) -> HostArray | None:
         return None
     buffer.check()
     if form.packed and form.size:
-        copy: HostArray = np.ndarray(form.shape, form.dtype, _Window.from_address(array._address)).copy()
-        return copy
+        return host_window(array).copy()
     return host_view(array).copy("K") if form.size else np.empty(form.shape, form.dtype)
 
 
@@ -200,13 +197,14 @@ class _Readback:
         self._ahead = _unreached(self._written)
         self._reader: Stream | None = None
         self._locked = False
-        itemsize = array.itemsize
-        first, last = layout.extent(array._layout, itemsize)
-        if last - first <= max(WASTE * array.nbytes, SMALL):
+        form = array._form
+        nbytes = form.size * form.itemsize
+        first, last = (0, nbytes) if form.packed else layout.extent(array._layout, form.itemsize)
+        if last - first <= max(WASTE * nbytes, SMALL):
             timeline = self._choose_timeline(array.device)
-            staging = self._staging(timeline, last - first)
-            self._result: HostArray = np.ndarray(array.shape, array.dtype, staging, -first, array.strides)
-            target = staging.__array_interface__["data"][0]
+            staging = self._staging(timeline, max(1, last - first))
+            self._result: HostArray = np.ndarray(form.shape, form.dtype, staging, -first, form.strides)
+            target = address_of(staging)
             operands = timeline.queue, target, array._address + first, last - first
             # The reader may be cancelled; the copy is not.
             try:
@@ -217,7 +215,7 @@ class _Readback:
                 raise
         else:
             reader = self._own_reader(array.device)
-            self._result = np.empty(array.shape, array.dtype)
+            self._result = np.empty(form.shape, form.dtype)
             copied = reader.copy(self._result, array)
             timeline, value = copied.timeline, copied.value
         self._keep_writers_out(array.device, timeline, value)

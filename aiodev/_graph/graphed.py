@@ -15,9 +15,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import itertools
+import struct
 import threading
 import weakref
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, NoReturn, ParamSpec, TypeVar
 
@@ -45,6 +46,9 @@ R = TypeVar("R")
 
 #: In a tree of containers: here is an array, or a number of NumPy's.
 _LEAF = object()
+_WORD = 8
+#: Combinations of forms by which captures are found, for each capture that is kept; when there are more, they are found anew.
+_FORMS_EACH = 4
 
 
 class Graphed(Generic[P, R]):
@@ -76,7 +80,9 @@ class Graphed(Generic[P, R]):
 
     def _begin(self) -> None:
         """Know of no capture: to begin with, and in a forked child, where another thread of the parent may hold the lock."""
-        self._known: OrderedDict[Hashable, _Captured] = OrderedDict()
+        self._known: dict[Hashable, _Captured] = {}
+        self._by_forms: dict[tuple[Form, ...], _Captured] = {}  # of calls with arrays alone, each in memory of its own
+        self._serials = itertools.count()
         self._lock = threading.RLock()
         self._line: Stream | None = None  # in which tasks that capture a coroutine function stand
 
@@ -95,29 +101,43 @@ class Graphed(Generic[P, R]):
         return result  # type: ignore[no-any-return]
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        forms = _forms_of(args, kwargs)
+        captured = self._by_forms.get(forms)
+        if captured is not None:
+            return self._submit(captured, args, current_stream(args[0].device))
         leaves: list[Any] = []
         tree, key, stream = self._kind_of(args, kwargs, leaves)
         with self._lock:
-            captured = self._find(key)
+            captured = self._known.get(key)
             if captured is None:
                 captured = self._capture(tree, key, leaves, stream.device)
+            self._enter_forms(forms, captured)
+            return self._submit(captured, leaves, stream)
+
+    def _submit(self, captured: _Captured, leaves: Sequence[Any], stream: Stream) -> Any:
+        with self._lock:
+            captured.used = next(self._serials)
             return captured.submit(leaves, stream)
 
     async def _call_later(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         await others_first
+        forms = _forms_of(args, kwargs)
+        captured = self._by_forms.get(forms)
+        if captured is not None:
+            return self._submit(captured, args, current_stream(args[0].device))
         leaves: list[Any] = []
         tree, key, stream = self._kind_of(args, kwargs, leaves)
-        captured = self._find(key)
+        captured = self._known.get(key)
         if captured is None:
             async with self._turn(stream):
-                captured = self._find(key)  # another task may have captured it meanwhile
+                captured = self._known.get(key)  # another task may have captured it meanwhile
                 if captured is None:
                     captured = _Captured()
                     with captured.recording(tree, leaves, stream.device) as (own, named):
                         result = await self._function(*own, **named)  # type: ignore[misc]
                     self._enter(key, captured.finish(result, leaves))
-        with self._lock:
-            return captured.submit(leaves, stream)
+        self._enter_forms(forms, captured)
+        return self._submit(captured, leaves, stream)
 
     @contextlib.asynccontextmanager
     async def _turn(self, stream: Stream) -> AsyncIterator[None]:
@@ -144,13 +164,6 @@ class Graphed(Generic[P, R]):
         stream = current_stream(next((leaf.device for leaf in leaves if isinstance(leaf, Array)), None))
         return tree, (stream.device, _frozen(tree, self.__name__), *_kinds(leaves)), stream
 
-    def _find(self, key: Hashable) -> _Captured | None:
-        with self._lock:
-            captured = self._known.get(key)
-            if captured is not None:
-                self._known.move_to_end(key)
-            return captured
-
     def _capture(self, tree: Any, key: Hashable, leaves: list[Any], device: Any) -> _Captured:
         """Capture a plain function."""
         captured = _Captured()
@@ -164,11 +177,21 @@ class Graphed(Generic[P, R]):
 
     def _enter(self, key: Hashable, made: _Captured) -> _Captured:
         with self._lock:
+            made.used = next(self._serials)
             self._known[key] = made
             self.captures += 1
             while len(self._known) > self._most:
-                self._known.popitem(last=False)
+                del self._known[min(self._known, key=lambda key: self._known[key].used)]
+                self._by_forms.clear()  # which may have known the one that is gone
         return made
+
+    def _enter_forms(self, forms: tuple[Form, ...], captured: _Captured) -> None:
+        """Have the next call with arrays of these forms find a capture without looking at more of them."""
+        if forms:
+            with self._lock:
+                if len(self._by_forms) >= _FORMS_EACH * self._most:
+                    self._by_forms.clear()
+                self._by_forms[forms] = captured
 
     def __repr__(self) -> str:
         return f"<aiodev.Graphed {self.__name__}, captured {self.captures} times>"
@@ -215,8 +238,50 @@ class _Result(NamedTuple):
     form: Form
 
 
+def _forms_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Form, ...]:
+    """What tells a call with arrays alone, each in memory of its own, from others; empty for other calls."""
+    forms = () if kwargs else tuple([arg._form for arg in args if arg.__class__ is Array])
+    is_plain = len(forms) == len(args) and (len(args) < 2 or len({arg._buffer for arg in args}) == len(args))
+    return forms if is_plain else ()
+
+
+class _Words:
+    """What replays are told of their call: addresses of arguments and results, and numbers, as one list of words.
+
+    It is made when the executor has the commands of all runs. Before that, and where it takes none, commands are changed by
+    :meth:`Inputs.rebind`.
+    """
+
+    def __init__(
+        self, words: dict[int, bytes], moves: Sequence[tuple[int, Place]], numbers: Sequence[tuple[int, Array]]
+    ) -> None:
+        """Of ``words``, as they are now, by address: what moves with which address, and what is which argument's number."""
+        places = {address: 2 * n + 1 for n, address in enumerate(words)}
+        values = [int.from_bytes(word, "little", signed=True) for word in words.values()]
+        self._words = [word for pair in zip(words, values, strict=True) for word in pair]
+        self._moves = [(places[run.places[k] + at], source, distance) for source, (run, k, at, distance) in moves]
+        self._numbers = [(leaf, places[array._address], -(-array.nbytes // _WORD)) for leaf, array in numbers]
+        self._pack = struct.Struct(f"<{len(self._words)}q").pack
+
+    def patches(self, addresses: Sequence[int], leaves: Sequence[Any]) -> bytes:
+        """What a replay is to write."""
+        words = self._words.copy()
+        for place, source, distance in self._moves:
+            words[place] = addresses[source] + distance
+        for leaf, place, count in self._numbers:
+            data = np.asarray(leaves[leaf]).tobytes().ljust(count * _WORD, b"\0")
+            words[place : place + 2 * count : 2] = struct.unpack(f"<{count}q", data)
+        return self._pack(*words)
+
+
 class _Captured:
-    """One capture of a function: for arguments of some kind."""
+    """One capture of a function: for arguments of some kind.
+
+    Attributes:
+        used: a number that is larger for what was called later.
+    """
+
+    used = 0
 
     @contextlib.contextmanager
     def recording(self, tree: Any, leaves: Sequence[Any], device: Any) -> Iterator[tuple[Any, Any]]:
@@ -240,7 +305,11 @@ class _Captured:
         self._tree = _split(result, arrays, lambda value: isinstance(value, Array))
         self._arguments = self._find_arguments(leaves)
         self._find_results(arrays, leaves, self._recorder, {array._buffer for array in self._own.values()})
+        #: Of each buffer of arguments, and of each of results.
+        self._places = [argument.places for argument in self._arguments] + [made.places for made in self._made]
+        self._number_arrays = [self._own[n] for n in self._numbers]
         del self._recorder, self._own
+        self._words: _Words | None = None
         self._shares_state = any(self._graph._sealed().held.values())
         return self
 
@@ -298,13 +367,14 @@ class _Captured:
                 leaves[argument.leaf]._buffer.join_uses(timeline)
         memory = allocator_of(timeline)
         buffers = [memory.allocate(made.nbytes, timeline) for made in self._made]
-        for n in self._numbers:
-            inputs.set_number(inputs[str(n)].array, np.asarray(leaves[n]))
-        for argument in self._arguments:
-            inputs.rebind(argument.places, leaves[argument.leaf]._address)
-        for buffer, made in zip(buffers, self._made, strict=True):
-            inputs.rebind(made.places, buffer.address)
-        inputs.pack_words()
+        addresses = [leaves[argument.leaf]._address for argument in self._arguments]
+        addresses += [buffer.address for buffer in buffers]
+        words = self._words
+        if words is None:
+            self._put(addresses, leaves)
+            self._find_words()
+        else:
+            inputs.patches = words.patches(addresses, leaves)
         value = graph.replay(stream).value
         for argument in self._arguments:
             used = leaves[argument.leaf]._buffer
@@ -313,8 +383,28 @@ class _Captured:
             else:
                 used._record_read(timeline, value)
         for buffer in buffers:
-            buffer._record_write(timeline, value)
-        return _join(self._tree, (self._array(result, leaves, buffers) for result in self._results))
+            if buffer._writer is timeline:
+                buffer._written = value
+            else:
+                buffer._record_write(timeline, value)
+        results = [self._array(result, leaves, buffers) for result in self._results]
+        return results[0] if self._tree is _LEAF else _join(self._tree, iter(results))
+
+    def _put(self, addresses: Sequence[int], leaves: Sequence[Any]) -> None:
+        """Put addresses and numbers in the places that they have in the commands."""
+        inputs = self._graph._inputs
+        for leaf, array in zip(self._numbers, self._number_arrays, strict=True):
+            inputs.set_number(array, np.asarray(leaves[leaf]))
+        for places, address in zip(self._places, addresses, strict=True):
+            inputs.rebind(places, address)
+        inputs.pack_words()
+
+    def _find_words(self) -> None:
+        """From now on, put them into the words that replays write; if the executor has all commands."""
+        moves = [(n, place) for n, places in enumerate(self._places) for place in places]
+        if all(run.buffer for _, (run, *_) in moves):
+            numbers = list(zip(self._numbers, self._number_arrays, strict=True))
+            self._words = _Words(self._graph._inputs.words, moves, numbers)
 
     @staticmethod
     def _array(result: _Result, leaves: Sequence[Any], buffers: Sequence[Buffer]) -> Array:

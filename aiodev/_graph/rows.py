@@ -18,6 +18,7 @@ import numpy as np
 
 from aiodev._array.dtypes import DType
 from aiodev._array.layout import extent
+from aiodev._array.protocols import address_of
 from aiodev._array.tuning import DIRECT
 from aiodev._core.at_fork import in_child
 from aiodev._core.backend.interface import COMPLETED
@@ -135,8 +136,8 @@ class Rows:
         row = self._array[number]
         first, last = extent(row._layout, row.itemsize)
         nbytes = last - first
-        staging = np.empty(nbytes, np.uint8)
-        target = staging.__array_interface__["data"][0]
+        staging = np.empty(max(1, nbytes), np.uint8)
+        target = address_of(staging)
         is_here = row._buffer.source.host_accessible
         if is_here and nbytes <= DIRECT:
             ctypes.memmove(target, row._address + first, nbytes)

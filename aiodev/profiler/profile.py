@@ -247,6 +247,6 @@ def _rebind() -> None:
     """Have every stream and allocator take up, or drop, the recording of what it does."""
     recorder = trace.active
     watch_allocations(None if recorder is None else recorder.note_memory)
-    for stream in list(_stream._streams.values()):
+    for stream in _stream._streams.values():
         if not stream._closed:
             stream._bind()

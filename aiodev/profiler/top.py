@@ -139,7 +139,7 @@ def serve_top() -> TopServer:
 
 def snapshot() -> dict[str, Any]:
     """What a client is told."""
-    living = [stream for stream in list(_stream._streams.values()) if stream.timeline.lost is None]
+    living = [stream for stream in _stream._streams.values() if stream.timeline.lost is None]
     living.sort(key=lambda stream: (stream._pending(), stream.timeline.submitted), reverse=True)
     return {
         "pid": os.getpid(),

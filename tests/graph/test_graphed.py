@@ -137,6 +137,57 @@ async def test_arguments_that_share_memory(device: str) -> None:
     assert graphed.captures == 4
 
 
+@pytest.mark.parametrize("seed", some(range(40), 4))
+async def test_calls_of_any_kind(device: str, seed: int) -> None:
+    """Arguments that share memory or not, numbers, constants, by position or by name, at random: as the function by itself.
+
+    More kinds than are kept, on two streams, and what is written to belongs to some of the arguments.
+    """
+    chance = random.Random(seed)
+
+    def step(x: Any, y: Any, factor: Any, writes: bool = False) -> dict[str, Any]:
+        z = x * factor + y
+        if writes and isinstance(y, np.ndarray):
+            y += x
+        elif writes:
+            add_into[y.size](x, y)
+        return {"z": z, "parts": [z[1:], x[::-1]], "y": y}
+
+    graphed = aiodev.make_graphed(step, most=chance.choice((1, 2, 6)))
+    hosts = [np.asarray([chance.randrange(100) for _ in range(12)], "f8") for _ in range(3)]
+    arrays = [aiodev.asarray(host, device=device) for host in hosts]
+    streams = [aiodev.Stream(device) for _ in range(2)]
+    results: list[tuple[aiodev.Array, np.ndarray[Any, Any]]] = []
+    last = aiodev.default_stream(device)
+    for _ in range(30):
+        count, x, y, by = chance.choice((3, 4)), chance.randrange(3), chance.randrange(3), chance.choice((1, 2))
+        places = [slice(start, start + count * by, by) for start, by in ((chance.randrange(3), by), (chance.randrange(3), 1))]
+        factor = chance.choice((2.0, 3.0, np.float64(chance.randrange(9)), None))
+        (host_x, host_y), (array_x, array_y) = ((of[x][places[0]], of[y][places[1]]) for of in (hosts, arrays))
+        host_factor, array_factor = factor, factor
+        if factor is None:  # an array, which may be one of the others
+            host_factor, array_factor = chance.choice(((host_y, array_y), (hosts[0][:count], arrays[0][:count])))
+        named = {"writes": True} if x != y and chance.random() < 0.5 else {}
+        stream = chance.choice(streams)
+        stream.wait_stream(last)
+        last = stream
+        with stream:
+            if chance.random() < 0.5:
+                got = graphed(array_x, array_y, array_factor, **named)
+            else:
+                got = graphed(array_x, factor=array_factor, y=array_y, **named)
+        expected = step(host_x, host_y, host_factor, **named)
+        assert got["y"]._buffer is arrays[y]._buffer
+        results += [(got["z"], expected["z"]), (got["parts"][0], expected["parts"][0])]
+        if chance.random() < 0.3:
+            assert np.array_equal(await got["y"].numpy(), expected["y"])
+            assert np.array_equal(await got["parts"][1].numpy(), expected["parts"][1])
+    for result, wanted in results:
+        assert result.dtype == wanted.dtype and np.array_equal(await result.numpy(), wanted)
+    for array, host in zip(arrays, hosts, strict=True):
+        assert np.array_equal(await array.numpy(), host)
+
+
 async def test_closed_over_arrays_are_held(device: str) -> None:
     """Arrays that are no arguments, such as weights, are the same in every call, and live as long as the captures."""
     weights = floats(10, 20, 30, device=device)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import concurrent.futures
 import inspect
 import itertools
-import weakref
 from collections.abc import Awaitable, Callable
 from functools import partial
 from types import TracebackType
@@ -19,7 +18,7 @@ from aiodev._core.backend.interface import COMPLETED, FAULTS, SUBMITTED
 from aiodev._core.backend.registry import DeviceLike, registry
 from aiodev._core.config import settings
 from aiodev._core.errors import AiodevError, ClosedError
-from aiodev._core.finalizing import until_exit, weakly
+from aiodev._core.finalizing import WeakTable, until_exit
 from aiodev._core.hooks import Hook
 from aiodev._core.streams import trace
 from aiodev._core.streams.completion import Completion, Reached
@@ -46,7 +45,7 @@ _PRIORITY_BITS, _SLOT_BITS = 2, 5
 
 _serials = itertools.count(1)
 _slots: dict[tuple[Device, int], itertools.count[int]] = {}
-_streams: weakref.WeakValueDictionary[int, Stream] = weakref.WeakValueDictionary()
+_streams: WeakTable[int, Stream] = WeakTable()
 
 
 @until_exit
@@ -135,7 +134,21 @@ class Stream(NativeStream):
                 raise NotImplementedError(f"backend {handle.name!r} cannot submit to another library's stream")
             handle.ensure_started()  # the driver runs already
         self.device = resolved
-        self.priority = max(-1, min(1, priority))
+        self.priority = priority if -1 <= priority <= 1 else max(-1, min(1, priority))
+        self.maxsize = self.low_water = 0
+        if maxsize.__class__ is not int or maxsize or low_water is not None:
+            self._limit(maxsize, low_water)
+        slots = _slots.get((resolved, self.priority)) or _slots.setdefault((resolved, self.priority), itertools.count())
+        slot = next(slots) % EXECUTING_SLOTS
+        self.stream_id = next(_serials) << _PRIORITY_BITS + _SLOT_BITS | (self.priority + 1) << _SLOT_BITS | slot
+        self._closed = self._is_default = False
+        self.timeline = Timeline(handle, resolved, self.priority, reserve, repr(self), external=(driver_stream, external))
+        _streams.enter(self.stream_id, self)
+        self._bind()
+        self.timeline.feeds(self)
+
+    def _limit(self, maxsize: int, low_water: int | None) -> None:
+        """Allow so many pending operations."""
         self.maxsize = arguments.integer("Stream", "maxsize", maxsize)
         if self.maxsize < 0:
             raise ValueError(f"maxsize={maxsize}: a number of operations, or 0 for any number")
@@ -143,13 +156,6 @@ class Stream(NativeStream):
         self.low_water = most if low_water is None else arguments.integer("Stream", "low_water", low_water)
         if not 0 <= self.low_water <= most:
             raise ValueError(f"low_water={low_water}: a number of operations below maxsize={maxsize}")
-        slot = next(_slots.setdefault((resolved, self.priority), itertools.count())) % EXECUTING_SLOTS
-        self.stream_id = next(_serials) << _PRIORITY_BITS + _SLOT_BITS | (self.priority + 1) << _SLOT_BITS | slot
-        self._closed = self._is_default = False
-        self.timeline = Timeline(handle, resolved, self.priority, reserve, repr(self), external=(driver_stream, external))
-        _streams[self.stream_id] = self
-        self._bind()
-        self.timeline.when_bound(weakly(self._bind))
 
     def _bind(self) -> None:
         """Have submissions go straight to the backend, or through what this stream asks for."""
@@ -526,7 +532,7 @@ class Stream(NativeStream):
 
 def streams_of(timeline: Timeline) -> list[Stream]:
     """The living streams of a timeline."""
-    return [stream for stream in list(_streams.values()) if stream.timeline is timeline]
+    return [stream for stream in _streams.values() if stream.timeline is timeline]
 
 
 def _mistaken(method: str, expected: str, given: object) -> TypeError:

@@ -30,12 +30,12 @@ import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from aiodev._core.backend.interface import COMPLETED, COUNTER_WORDS, FAULTS, SUBMITTED, Executor
 from aiodev._core.config import settings
 from aiodev._core.errors import WithdrawnError, fresh
-from aiodev._core.finalizing import until_exit
+from aiodev._core.finalizing import WeakTable, until_exit
 from aiodev._core.streams import trace
 from aiodev._core.timeline import faults
 from aiodev._core.timeline.deferred import Deferred, Lost
@@ -55,7 +55,7 @@ logger = logging.getLogger("aiodev")
 
 _opening = threading.RLock()  # re-entrant: a finalizer, or a signal's handler, may make a stream while this thread holds it
 _reporting = threading.RLock()  # whoever finds nothing to report, as at exit, knows that it has been
-_living: weakref.WeakValueDictionary[int, Timeline] = weakref.WeakValueDictionary()
+_living: WeakTable[int, Timeline] = WeakTable()
 _dropped: set[Timeline] = set()  # held by the watcher alone, until they are idle
 
 #: Operations, and faults, of timelines that have ended, so that totals never fall.
@@ -69,6 +69,13 @@ _MOST_ENDED: Final = 1000
 
 #: In place of the number of an operation that is just being submitted: more than any.
 _UNKNOWN: Final = (1 << 63) - 1
+
+
+class Bound(Protocol):
+    """A stream, as its timeline knows it."""
+
+    def _bind(self) -> None: ...
+
 
 #: Another library's stream: its handle, and what keeps it alive.
 External = tuple[int | None, object]
@@ -85,12 +92,12 @@ class Timeline:
 
     __slots__ = (
         "__weakref__",
-        "_bound",
         "_external",
         "_kept",
         "_lease",
         "_native_counters",
         "_reserved",
+        "_stream",
         "_untended",
         "counters",
         "deferred",
@@ -145,7 +152,7 @@ class Timeline:
         self.tended = False  # by the watcher
         self.faults = FaultLog()
         self.queue = 0
-        self._bound: Callable[[], None] | None = None
+        self._stream: weakref.ref[Bound] | None = None
         self._native_counters: memoryview[int] | None = None
         self._lease: _Lease | None = None
         self.operations: Executor
@@ -165,7 +172,7 @@ class Timeline:
                 _add_ended()
             self.open_queue()
             self.bind()
-        _living[id(self)] = self  # when it is whole, since other threads wait for all that live
+        _living.enter(id(self), self)  # when it is whole, since other threads wait for all that live
 
     def open_queue(self) -> tuple[Executor, int]:
         """The executor of the backend, which has started, and the queue, which is made if there is none. Raises the loss."""
@@ -191,8 +198,7 @@ class Timeline:
         # The last of what a new one needs: see __del__.
         self.operations = self.handle.backend.executor
         self.deferred = False
-        if self._bound is not None:
-            self._bound()
+        self._rebind()
 
     def hand_on(self) -> Executor:
         """The executor to submit to; if the backend has started, it has been given all that was submitted before.
@@ -203,9 +209,14 @@ class Timeline:
             self.operations.started(None)
         return self.operations
 
-    def when_bound(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` whenever ``operations`` is replaced."""
-        self._bound = callback
+    def feeds(self, stream: Bound) -> None:
+        """Have its stream, for as long as it lives, be told whenever ``operations`` is replaced."""
+        self._stream = weakref.ref(stream)
+
+    def _rebind(self) -> None:
+        stream = None if self._stream is None else self._stream()
+        if stream is not None:
+            stream._bind()
 
     def gate(self, by_program: bool = False) -> Gate:
         """Hold the timeline until the gate that is returned is opened; ``by_program``: when the program sees fit."""
@@ -536,8 +547,7 @@ class Timeline:
             self._lease.queue = 0
 
     def _drop_all(self) -> None:
-        if self._bound is not None:
-            self._bound()
+        self._rebind()
         self._kept.clear()
         self.needed.clear()
 
@@ -651,7 +661,7 @@ def operation_totals() -> dict[Device, tuple[int, int, int, int]]:
 def living_timelines() -> set[Timeline]:
     """Those that somebody holds, and those that were dropped with work in flight."""
     living = _dropped.copy()
-    living.update(timeline for reference in _living.valuerefs() if (timeline := reference()) is not None)
+    living.update(_living.values())
     return living
 
 

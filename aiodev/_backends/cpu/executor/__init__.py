@@ -44,6 +44,7 @@ from aiodev._backends.cpu.executor.submission import (
     gate,
     launch,
     open_gate,
+    recycle,
     stamp,
     wait,
     wait_over,
@@ -54,7 +55,6 @@ from aiodev._backends.cpu.executor.worker import stop, work
 from aiodev._backends.executor.faults import forgive
 from aiodev._backends.executor.gates import create_gate
 from aiodev._backends.executor.wait_nodes import next_fired, rearm_waker
-from aiodev._backends.executor.withdrawals import forget_withdrawals
 
 __all__ = [
     "arm",
@@ -63,7 +63,6 @@ __all__ = [
     "execute",
     "execute_schedule",
     "fill_entry",
-    "forget_withdrawals",
     "forgive",
     "gate",
     "help",
@@ -72,6 +71,7 @@ __all__ = [
     "next_fired",
     "open_gate",
     "rearm_waker",
+    "recycle",
     "spin",
     "stamp",
     "stop",

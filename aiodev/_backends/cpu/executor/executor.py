@@ -51,17 +51,7 @@ from aiodev._backends.executor.structs import FAULT_SLOTS, KIND_DEPENDENCY, KIND
 from aiodev._core.backend.interface import COUNTER_WORDS, Command, Fault, ScheduleStep
 from aiodev._core.backend.trace_log import TraceLog
 
-#: Words of a queue, by number, and what they are when it is used anew: streams are made often.
-_FRESH = tuple(
-    (offset_of(Queue, name) // WORD, value)
-    for value, names in (
-        (0, ("completed", "submitted", "faults", "failed", "time", "spent", "expected_helpers", "help_due")),
-        (NEVER, ("target", "forgiven")),
-    )
-    for name in names
-)
 _PENDING = offset_of(Queue, "pending") // WORD
-_PRIORITY = offset_of(Queue, "priority") // WORD
 _LOG = offset_of(Queue, "log") // WORD
 #: The head of a command: a ``KernelRecord`` without its arguments.
 _COMMAND = struct.Struct("5q")
@@ -136,7 +126,7 @@ class NativeExecutor(HostExecutor):
         self.create_gate = code.function(native.create_gate)
         self._rearm_waker = code.function(native.rearm_waker)
         self._next_fired = code.function(native.next_fired)
-        self._forget_withdrawals = code.function(native.forget_withdrawals)
+        self._recycle = code.function(native.recycle)
         self._copy_entry = arena.allocate(sizeof(Entry))
         self._fill_entry = arena.allocate(sizeof(Entry))
         for entry in (self._copy_entry, self._fill_entry):
@@ -223,13 +213,8 @@ class NativeExecutor(HostExecutor):
         if not queue:
             queue = self._make_queue(self._start_device(f"cpu:{index}-reserved", 1) if reserved else range_device, range_device)
             self._pool_of[queue] = pool
-        self._forget_withdrawals(queue)
-        words = self._words[queue]
-        for index, value in _FRESH:
-            words[index] = value
-        words[_PRIORITY] = priority + 1
-        words[_LOG] = self._log
-        return queue, words[:COUNTER_WORDS]
+        self._recycle(queue, priority + 1, self._log)
+        return queue, self._words[queue][:COUNTER_WORDS]
 
     def _make_queue(self, device: int, range_device: int) -> int:
         queue = Queue(arena.allocate(sizeof(Queue)))

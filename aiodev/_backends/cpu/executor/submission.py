@@ -30,9 +30,10 @@ from aiodev._backends.executor.fields import WORD, sizeof
 from aiodev._backends.executor.gates import release_gate
 from aiodev._backends.executor.intrinsics import aligned_alloc, bytes_address, bytes_length, copy_memory, free, get
 from aiodev._backends.executor.locking import lock, unlock
-from aiodev._backends.executor.structs import GATE_FAILED, GATE_OPEN, Gate
+from aiodev._backends.executor.structs import GATE_FAILED, GATE_OPEN, NEVER, Gate, TraceLog
 from aiodev._backends.executor.tracing import claim_slot, describe_trace, reserve_slots
 from aiodev._backends.executor.wait_nodes import find_node
+from aiodev._backends.executor.withdrawals import forget_withdrawals
 from aiodev._core.backend.trace_log import OPERATION_MASK
 
 
@@ -81,6 +82,23 @@ def publish(queue: Queue) -> int:
     if idle:
         begin_queue(queue)
     return value
+
+
+@exported(void(int64, int64, int64))
+def recycle(queue: Queue, priority: int, log: TraceLog) -> None:
+    """Make an idle queue as good as new. ``log`` may be 0."""
+    forget_withdrawals(queue)
+    queue.completed.store(0)
+    queue.submitted.store(0)
+    queue.faults.store(0)
+    queue.failed = queue.spent = 0
+    queue.time.store(0)
+    queue.expected_helpers.store(0)
+    queue.help_due.store(0)
+    queue.target.store(NEVER)
+    queue.forgiven.store(NEVER)
+    queue.priority = priority
+    queue.log = log
 
 
 @exported(int64(int64, int64, int64, bytes_type, int64))
