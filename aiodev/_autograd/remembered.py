@@ -43,6 +43,7 @@ from aiodev._autograd.node import Node
 from aiodev._autograd.tuning import CREDIT, MOST_COMMANDS, MOST_PROGRAMS, MOST_ROOTS, MOST_SCRATCH
 from aiodev._autograd.variable import Variable
 from aiodev._core.at_fork import in_child
+from aiodev._core.backend.kernel_arguments import address_offsets
 from aiodev._core.bounded_table import enter
 from aiodev._core.callsites import describe_site
 from aiodev._core.config import settings
@@ -386,7 +387,7 @@ class Program:
                 kernel = self._kernels[entry] = by_entry.get(entry)
                 if kernel is None or not kernel.ready:
                     raise _Untold
-                own = places[entry] = sorted([one.offset for one in kernel.spec.parse_arguments() if one.is_array])
+                own = places[entry] = sorted(address_offsets(kernel.spec.ndim, kernel.spec.arguments))
             done = 0
             for at in own:
                 (word,) = _address.unpack_from(block, at)

@@ -289,8 +289,8 @@ class Graph:
                 self._inputs.set_number(known.array, value)
             else:
                 self._inputs.move(known, value, resources)
+                resources.sort_uses()
         self._inputs.pack_words()
-        resources.sort_uses()
 
     def _check(self, name: str, known: Input, value: Any) -> None:
         """Raise for what cannot take the place of an array."""

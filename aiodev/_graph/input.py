@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
+import operator
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,13 +57,26 @@ class Inputs(dict[str, Input]):
         super().__init__()
         self.words: dict[int, bytes] = {}
         self.patches = b""
-        self._runs: Sequence[Run] = ()
         self._rounds: list[Round] = []
+        self._runs: Sequence[Run] = ()
+        self._taken: tuple[list[int], list[Place]] | None = None  # what _addresses has found
+        self._fixed: list[int] | None = None  # addresses that no input moves, ascending, when somebody has asked
 
     def take(self, runs: Sequence[Run]) -> None:
         """Take the commands in which inputs are: the capture is over, or the file is read."""
-        self._runs = runs
         self._rounds = [node for run in runs for node in run.nodes if isinstance(node, Round)]
+        self._runs = runs
+
+    def _addresses(self) -> tuple[list[int], list[Place]]:
+        """Each address among the arguments, ascending, and its place, as it was when this was first asked for."""
+        if self._taken is None:
+            found = [
+                (_address.unpack_from(node.block, at)[0], (run, k, at, 0))
+                for run in self._runs for k, node in enumerate(run.nodes) for at in node.address_places()
+            ]  # fmt: skip
+            found.sort(key=operator.itemgetter(0))
+            self._taken = [address for address, _ in found], [place for _, place in found]
+        return self._taken
 
     def find(self, held: dict[Buffer, bool]) -> None:
         """Find the addresses of arrays among the arguments of commands, and whether those are written to."""
@@ -72,15 +87,9 @@ class Inputs(dict[str, Input]):
 
     def find_places(self, first: int, last: int, base: int) -> list[Place]:
         """Where addresses from ``first`` up to ``last`` are among the arguments, and how far behind ``base`` each is."""
-        return list(self._places_of(first, last, base))
-
-    def _places_of(self, first: int, last: int, base: int) -> Iterator[Place]:
-        for run in self._runs:
-            for k, node in enumerate(run.nodes):
-                for at in node.address_places():
-                    (address,) = _address.unpack_from(node.block, at)
-                    if first <= address < last or address == first:
-                        yield run, k, at, address - base
+        addresses, places = self._addresses()
+        begin, end = _between(addresses, first, last)
+        return [(run, k, at, addresses[n] - base) for n, (run, k, at, _) in enumerate(places[begin:end], begin)]
 
     def set_number(self, array: Array, number: np.ndarray[Any, DType]) -> None:
         """Have the next replay write a number, once words are packed."""
@@ -110,14 +119,19 @@ class Inputs(dict[str, Input]):
                 followed.remove(before)
         self.rebind(known.places, array._address)
 
-    def uses_otherwise(self, buffer: Buffer, places: Iterable[Place] = ()) -> bool:
-        """Whether the graph uses a buffer but by its inputs, and by ``places``; as far as that is known."""
+    def uses_otherwise(self, buffer: Buffer, places: Sequence[Place] = ()) -> bool:
+        """Whether the graph uses a buffer but by its inputs, and by ``places``; as far as that is known.
+
+        Every update asks, so the addresses that no input moves are listed once: they stay as they are.
+        """
         if not isinstance(buffer, DeviceBuffer):
             return True
-        known = {(id(run), k, at) for one in self.values() for run, k, at, _ in one.places}
-        known.update((id(run), k, at) for run, k, at, _ in places)
-        uses = self._places_of(buffer.address, buffer.address + buffer.block.size, 0)
-        return any((id(run), k, at) not in known for run, k, at, _ in uses)
+        if self._fixed is None:
+            known = {(id(run), k, at) for one in self.values() for run, k, at, _ in one.places}
+            found = zip(*self._addresses(), strict=True)
+            self._fixed = [address for address, (run, k, at, _) in found if (id(run), k, at) not in known]
+        first, last = _between(self._fixed, buffer.address, buffer.address + buffer.block.size)
+        return last - first > len(places)
 
     def rebind(self, places: Sequence[Place], address: int) -> None:
         """Put another address where an array's is."""
@@ -127,6 +141,11 @@ class Inputs(dict[str, Input]):
             node.block = node.block[:at] + word + node.block[at + _WORD :]
             if run.buffer:
                 self.words[run.places[k] + at] = word
+
+
+def _between(addresses: Sequence[int], first: int, last: int) -> tuple[int, int]:
+    """From where to where ascending addresses lie in what begins at ``first`` and ends ahead of ``last``."""
+    return bisect.bisect_left(addresses, first), bisect.bisect_left(addresses, max(last, first + 1))
 
 
 def number_of(function: str, name: str, value: Any, dtype: DType | None, expected: str = "a number") -> np.ndarray[Any, DType]:

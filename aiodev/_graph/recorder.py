@@ -15,6 +15,7 @@ import numpy as np
 from aiodev._array.array import Array, make_array
 from aiodev._core import callsites
 from aiodev._core.backend.interface import COMPLETED, COUNTER_WORDS, SUBMITTED, Command, Executor
+from aiodev._core.backend.kernel_arguments import address_offsets
 from aiodev._core.config import settings
 from aiodev._core.errors import CaptureError, refused
 from aiodev._core.streams.current import current_stream
@@ -87,9 +88,8 @@ class Node:
             if self.kind == "copy":
                 yield _WORD
         else:
-            for argument in self.kernel.spec.parse_arguments():
-                if argument.is_array:
-                    yield argument.offset
+            spec = self.kernel.spec
+            yield from address_offsets(spec.ndim, spec.arguments)
 
 
 class Branch(Node):

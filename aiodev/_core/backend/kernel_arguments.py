@@ -7,13 +7,14 @@ its layout is ``A``. Whoever packs a block (:mod:`aiodev._kernel.dispatch`) and 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from aiodev._core.dtypes import DTYPES, ElementType
 
-__all__ = ["WORD", "KernelArgument", "parse_arguments"]
+__all__ = ["WORD", "KernelArgument", "address_offsets", "parse_arguments"]
 
 WORD: Final = 8  #: bytes of a word
 _ARRAY: Final = re.compile(r"A(\d+)([a-z]+\d+)([CA])(r?)")
@@ -76,6 +77,12 @@ def parse_arguments(ndim: int, descriptors: Sequence[str]) -> list[KernelArgumen
                 placed[position] = argument._replace(offset=offset)
                 offset += WORD * argument.words
     return [placed[position] for position in range(len(parsed))]
+
+
+@functools.lru_cache(1 << 12)
+def address_offsets(ndim: int, descriptors: tuple[str, ...]) -> tuple[int, ...]:
+    """Where a block of such a kernel has the addresses of arrays, in bytes; remembered, since each launch of a graph asks."""
+    return tuple([argument.offset for argument in parse_arguments(ndim, descriptors) if argument.is_array])
 
 
 def _parse(descriptor: str) -> KernelArgument:
