@@ -39,6 +39,9 @@ __all__ = ["Array", "allocate", "array_of", "make_array", "view_of"]
 _pack_address = struct.Struct("<q").pack
 #: The key of a row.
 _ROW = (0,)
+#: What an index has that chooses a view, and the numbers that are written to one by themselves.
+_VIEWING = frozenset((int, slice, type(None), type(...)))
+_NUMBERS = frozenset((bool, int, float, complex))
 #: Of the array API standard; each has all that the ones before it have.
 _VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
 
@@ -285,6 +288,9 @@ class Array(Operators, Methods, Protocols):
 
     def _index(self, index: Any, key: tuple[Any, ...] | None = None, distance: int = 0) -> Array:
         """Index in a way that was not seen before; ``key`` is what to remember it by, but for the integers' ``distance``."""
+        if index.__class__ is Array:
+            gathered: Array = indexing.get(self, index)
+            return gathered
         if key is None or Ellipsis in key:  # which may be one of several, or of more dimensions than there are
             try:
                 (shape, strides), offset = layout.index_layout(self._form, index)
@@ -324,7 +330,29 @@ class Array(Operators, Methods, Protocols):
             >>> x.numpy_blocking()
             array([-1,  7,  7, -1, -1])
         """
-        indexing.put(self, index, value)
+        items = index if index.__class__ is tuple else (index,)
+        is_view = self._form.writable and _VIEWING.issuperset([item.__class__ for item in items])
+        if not (is_view and self[index]._take_value(value)):
+            indexing.put(self, index, value)
+
+    def _take_value(self, value: Any) -> bool:
+        """Write a number, or an array of the same shape and dtype, by one operation; False where that takes more."""
+        form = self._form
+        if value.__class__ is Array:
+            other = value._form
+            is_alike = other.shape == form.shape and other.dtype is form.dtype and other.device is form.device
+            if is_alike:
+                copy_into(self, value)
+            return is_alike
+        if value.__class__ not in _NUMBERS or not form.packed:
+            return False
+        try:
+            number = np.array(value, form.dtype)
+        except (OverflowError, TypeError, ValueError):  # which `put` says better
+            return False
+        if form.size:
+            fill_array(self, current_stream(form.device), form.size, number.tobytes())
+        return True
 
     def reshape(self, *shape: Any) -> Array:
         """The same elements in C order in another shape; one length may be -1.

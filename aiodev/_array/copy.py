@@ -31,7 +31,7 @@ from aiodev._array.array import Array, allocate, make_array
 from aiodev._array.dtypes import DType
 from aiodev._array.form import Form
 from aiodev._array.layout import Layout
-from aiodev._array.protocols import host_view
+from aiodev._array.protocols import address_of, host_view
 from aiodev._array.tuning import MOST_KNOWN, PIECES
 from aiodev._core.arguments import UNCONVERTED, named, refusal
 from aiodev._core.backend.device import Device
@@ -207,7 +207,12 @@ def _note_use(timeline: Timeline, value: int, dst: Side, src: Side) -> None:
 
 
 def _address(side: Side) -> int:
-    return side._address if isinstance(side, Array) else side.ctypes.data
+    if isinstance(side, Array):
+        return side._address
+    try:
+        return address_of(side)
+    except (BufferError, TypeError, ValueError):  # it is read-only, has gaps, or no elements
+        return side.ctypes.data
 
 
 def _check(stream: Stream, dst: Any, src: Side) -> None:

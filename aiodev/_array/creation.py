@@ -170,7 +170,9 @@ def full(shape: Any, fill_value: complex, dtype: Any = None, device: DeviceLike 
     count = array.size
     if count:
         stream = current_stream(array.device)
-        fill_array(array, stream, count, pattern.tobytes())
+        is_small = count * pattern.dtype.itemsize <= HERE
+        if not (is_small and host_values.write_fresh(array, stream.timeline, pattern)):
+            fill_array(array, stream, count, pattern.tobytes())
     return array
 
 

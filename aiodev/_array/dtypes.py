@@ -51,6 +51,8 @@ _DEFINED_ELSEWHERE = 2  #: what ``isbuiltin`` of such a dtype is
 _known: dict[Any, DType] = {None: DEFAULT}
 #: Rows by dtype: of NumPy's own from the start, of others from when they are first seen.
 _rows: dict[DType, ElementType] = {np.dtype(row.name): row for row in DTYPES.values() if not row.package}
+#: Each as the one object that forms know it by: NumPy makes others that equal it.
+_natives: dict[DType, DType] = {dtype: dtype for dtype in _rows}
 _dtypes: dict[str, DType] = {row.name: dtype for dtype, row in _rows.items()}
 
 
@@ -89,6 +91,7 @@ def parse_dtype(dtype: Any) -> DType:
             raise TypeError(
                 f"dtype {given}: device arrays hold booleans, integers, floats or complex numbers of at most 16 bytes"
             ) from None
+        native = _natives.setdefault(native, native)
         if isinstance(dtype, type | str | np.dtype) and len(_known) < 256:
             _known[dtype] = native
         return native

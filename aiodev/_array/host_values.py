@@ -10,11 +10,11 @@ itself, and from there to the array in stream order.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aiodev._array.array import Array, allocate
+from aiodev._array.array import Array, allocate, fill_array
 from aiodev._array.copy import copy_arrays
 from aiodev._array.dtypes import DType
 from aiodev._array.layout import Shape
@@ -25,7 +25,10 @@ from aiodev._core.streams.stream import Stream
 from aiodev._memory.buffer import Buffer
 from aiodev._memory.pinned import pinned_cache
 
-__all__ = ["array_of", "watching"]
+if TYPE_CHECKING:
+    from aiodev._core.timeline.timeline import Timeline
+
+__all__ = ["array_of", "watching", "write_fresh"]
 
 #: What takes note of memory that the host writes to without an operation, by the id of who wants to know: mostly nobody.
 watching: dict[int, set[Buffer]] = {}
@@ -43,17 +46,29 @@ def array_of(host: HostArray, dtype: DType, stream: Stream, ours: bool = False) 
         raise fresh(timeline.lost)
     array = allocate(host.shape, dtype, stream)
     buffer = array._buffer
-    recorded = timeline.recording is not None  # a replay writes them anew, since other arrays may get the memory meanwhile
-    if buffer.source.host_accessible and not recorded and not ((buffer._read or buffer._written) and buffer.pending()):
-        host_window(array)[...] = host
-        if watching:
-            for seen in list(watching.values()):
-                seen.add(buffer)
+    if write_fresh(array, timeline, host):
+        return array
+    if host.size == 1:
+        fill_array(array, stream, 1, np.asarray(host, dtype).tobytes())
     elif host.size:
         if not (ours and host.dtype == dtype):
             host = _staged(host, dtype, stream, buffer.source.host_accessible)
         copy_arrays(stream, array, host)
     return array
+
+
+def write_fresh(array: Array, timeline: Timeline, values: HostArray) -> bool:
+    """Write to a fresh array here and now; False if the host does not reach it, or somebody may still use its memory."""
+    buffer = array._buffer
+    if timeline.recording is not None or not buffer.source.host_accessible:
+        return False  # a replay writes them anew, since other arrays may get the memory meanwhile
+    if (buffer._read or buffer._written) and buffer.pending():
+        return False
+    host_window(array)[...] = values
+    if watching:
+        for seen in list(watching.values()):
+            seen.add(buffer)
+    return True
 
 
 def _staged(host: HostArray, dtype: DType, stream: Stream, shared: bool) -> HostArray:

@@ -28,6 +28,7 @@ from aiodev._array.array import Array, array_of
 from aiodev._array.form import Form
 from aiodev._core import arguments
 from aiodev._core.at_fork import in_child
+from aiodev._core.backend.device import Device
 from aiodev._core.streams.completion import Reached
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
@@ -47,8 +48,10 @@ R = TypeVar("R")
 #: In a tree of containers: here is an array, or a number of NumPy's.
 _LEAF = object()
 _WORD = 8
-#: Combinations of forms by which captures are found, for each capture that is kept; when there are more, they are found anew.
-_FORMS_EACH = 4
+#: What is itself in the key of a call.
+_CONSTANTS = frozenset((bool, int, float, str, type(None)))
+#: Keys of usual calls by which captures are found, for each capture that is kept; when there are more, they are found anew.
+_KEYS_EACH = 8
 
 
 class Graphed(Generic[P, R]):
@@ -81,7 +84,7 @@ class Graphed(Generic[P, R]):
     def _begin(self) -> None:
         """Know of no capture: to begin with, and in a forked child, where another thread of the parent may hold the lock."""
         self._known: dict[Hashable, _Captured] = {}
-        self._by_forms: dict[tuple[Form, ...], _Captured] = {}  # of calls with arrays alone, each in memory of its own
+        self._usual: dict[tuple[Any, ...], _Captured] = {}  # by what _read_call makes of calls
         self._serials = itertools.count()
         self._lock = threading.RLock()
         self._line: Stream | None = None  # in which tasks that capture a coroutine function stand
@@ -101,17 +104,17 @@ class Graphed(Generic[P, R]):
         return result  # type: ignore[no-any-return]
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        forms = _forms_of(args, kwargs)
-        captured = self._by_forms.get(forms)
+        usual, leaves = _read_call(args, kwargs)
+        captured = self._usual.get(usual)
         if captured is not None:
-            return self._submit(captured, args, current_stream(args[0].device))
-        leaves: list[Any] = []
+            return self._submit(captured, leaves, current_stream(captured.device))
+        leaves = []
         tree, key, stream = self._kind_of(args, kwargs, leaves)
         with self._lock:
             captured = self._known.get(key)
             if captured is None:
                 captured = self._capture(tree, key, leaves, stream.device)
-            self._enter_forms(forms, captured)
+            self._enter_usual(usual, captured)
             return self._submit(captured, leaves, stream)
 
     def _submit(self, captured: _Captured, leaves: Sequence[Any], stream: Stream) -> Any:
@@ -121,11 +124,11 @@ class Graphed(Generic[P, R]):
 
     async def _call_later(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         await others_first
-        forms = _forms_of(args, kwargs)
-        captured = self._by_forms.get(forms)
+        usual, leaves = _read_call(args, kwargs)
+        captured = self._usual.get(usual)
         if captured is not None:
-            return self._submit(captured, args, current_stream(args[0].device))
-        leaves: list[Any] = []
+            return self._submit(captured, leaves, current_stream(captured.device))
+        leaves = []
         tree, key, stream = self._kind_of(args, kwargs, leaves)
         captured = self._known.get(key)
         if captured is None:
@@ -136,7 +139,7 @@ class Graphed(Generic[P, R]):
                     with captured.recording(tree, leaves, stream.device) as (own, named):
                         result = await self._function(*own, **named)  # type: ignore[misc]
                     self._enter(key, captured.finish(result, leaves))
-        self._enter_forms(forms, captured)
+        self._enter_usual(usual, captured)
         return self._submit(captured, leaves, stream)
 
     @contextlib.asynccontextmanager
@@ -182,16 +185,16 @@ class Graphed(Generic[P, R]):
             self.captures += 1
             while len(self._known) > self._most:
                 del self._known[min(self._known, key=lambda key: self._known[key].used)]
-                self._by_forms.clear()  # which may have known the one that is gone
+                self._usual.clear()  # which may have known the one that is gone
         return made
 
-    def _enter_forms(self, forms: tuple[Form, ...], captured: _Captured) -> None:
-        """Have the next call with arrays of these forms find a capture without looking at more of them."""
-        if forms:
+    def _enter_usual(self, usual: tuple[Any, ...], captured: _Captured) -> None:
+        """Have the next call of this kind find a capture without looking at more of it."""
+        if any(part.__class__ is Form for part in usual):  # else the current device decides, too
             with self._lock:
-                if len(self._by_forms) >= _FORMS_EACH * self._most:
-                    self._by_forms.clear()
-                self._by_forms[forms] = captured
+                if len(self._usual) >= _KEYS_EACH * self._most:
+                    self._usual.clear()
+                self._usual[usual] = captured
 
     def __repr__(self) -> str:
         return f"<aiodev.Graphed {self.__name__}, captured {self.captures} times>"
@@ -232,17 +235,53 @@ class _Result(NamedTuple):
     """An array among the results."""
 
     array: Array | None  #: itself, if it is neither of a call's own memory nor an argument's
-    argument: int  #: whose memory it is in, or -1
+    argument: int  #: which it is, or whose memory it is in; or -1
     made: int  #: the buffer that it is in, or -1
     distance: int  #: from the argument's address, or that of the buffer
-    form: Form
+    form: Form | None  #: None for the argument itself
 
 
-def _forms_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Form, ...]:
-    """What tells a call with arrays alone, each in memory of its own, from others; empty for other calls."""
-    forms = () if kwargs else tuple([arg._form for arg in args if arg.__class__ is Array])
-    is_plain = len(forms) == len(args) and (len(args) < 2 or len({arg._buffer for arg in args}) == len(args))
-    return forms if is_plain else ()
+def _read_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], list[Any]]:
+    """What tells a usual call from others, and its arrays and numbers; nothing of other calls.
+
+    Usual are arrays, each in memory of its own, numbers, constants, and tuples, lists and dictionaries of them.
+    """
+    key: list[Any] = []
+    leaves: list[Any] = []
+    for arg in args:
+        if arg.__class__ is Array:
+            key.append(arg._form)
+            leaves.append(arg)
+        elif not _read_value(arg, key, leaves):
+            return (), leaves
+    if kwargs and not _read_value(kwargs, key, leaves):
+        return (), leaves
+    if len(leaves) > 1:
+        buffers = [leaf._buffer for leaf in leaves if leaf.__class__ is Array]
+        if len(set(buffers)) < len(buffers):
+            return (), leaves
+    return tuple(key), leaves
+
+
+def _read_value(value: Any, key: list[Any], leaves: list[Any]) -> bool:
+    """Append what tells an argument from others, and its arrays and numbers; False for what is not usual."""
+    kind = value.__class__
+    if kind is Array:
+        key.append(value._form)
+        leaves.append(value)
+        return True
+    key.append(kind)
+    if kind in _CONSTANTS:
+        key.append(value)
+        return value != 0 or kind is not float  # there are two zeros
+    if kind is tuple or kind is list:
+        key.append(len(value))
+        return all(_read_value(one, key, leaves) for one in value)
+    if kind is dict:
+        key.append(tuple(value))
+        return all(name.__class__ is str and _read_value(one, key, leaves) for name, one in value.items())
+    leaves.append(value)
+    return isinstance(value, np.generic)
 
 
 class _Words:
@@ -278,15 +317,18 @@ class _Captured:
     """One capture of a function: for arguments of some kind.
 
     Attributes:
+        device: where it runs.
         used: a number that is larger for what was called later.
     """
 
+    device: Device
     used = 0
 
     @contextlib.contextmanager
     def recording(self, tree: Any, leaves: Sequence[Any], device: Any) -> Iterator[tuple[Any, Any]]:
         """Capture what is submitted in the block, which calls the function with the arguments that it is given."""
         block = capture()
+        self.device = device
         self._graph = graph = block._enter(Stream(device))
         self._recorder = recorder = graph._recording()
         is_whole = False
@@ -343,6 +385,10 @@ class _Captured:
         for array in found:
             buffer = array._buffer
             if buffer in first:
+                itself = next((n for n, leaf in enumerate(leaves) if leaf is array), None)
+                if itself is not None:
+                    self._results.append(_Result(None, itself, -1, 0, None))
+                    continue
                 n = first[buffer]
                 self._results.append(_Result(None, n, -1, array._address - leaves[n]._address, array._form))
             elif buffer in made and buffer not in numbers and buffer not in recorder.stationary:
@@ -410,6 +456,9 @@ class _Captured:
     def _array(result: _Result, leaves: Sequence[Any], buffers: Sequence[Buffer]) -> Array:
         if result.array is not None:
             return result.array
+        if result.form is None:
+            argument: Array = leaves[result.argument]
+            return argument
         if result.made >= 0:
             buffer = buffers[result.made]
             return array_of(buffer, buffer.address + result.distance, result.form)

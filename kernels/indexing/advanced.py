@@ -25,7 +25,7 @@ from aiodev.kernels.arguments import ahead_of_others, known
 from aiodev.kernels.elementwise.conversion import astype, where
 from aiodev.kernels.elementwise.table import add, equal, greater, less, multiply
 from aiodev.kernels.indexing import bodies
-from aiodev.kernels.indexing.put import put as put_at
+from aiodev.kernels.indexing.put import put as put_at, put_slices
 from aiodev.kernels.indexing.search import nonzero_blocking, put_selected, submit_select
 from aiodev.kernels.indexing.take import take
 from aiodev.kernels.manipulation.views import moveaxis
@@ -49,6 +49,8 @@ class _Chosen(NamedTuple):
 
 def get(x: aiodev.Array, index: Any) -> aiodev.Array:
     """The elements that an index with arrays chooses, in an array of their own."""
+    if index.__class__ is aiodev.Array and index.dtype.kind in "iu" and x.ndim:  # as mostly
+        return take(x, index, axis=0)
     if _is_mask(index) and index.shape == x.shape:
         mask = known(index)
         if mask is None:
@@ -94,9 +96,26 @@ def put(x: aiodev.Array, index: Any, value: Any) -> None:
     if len(arrays) == 1 and _is_mask(arrays[0]):
         _put_masked(x, items, value)
         return
+    if len(arrays) == 1 and arrays[0].dtype != bool and _put_slices(x, items, value):
+        return
     places = _places_of(x, items)
     if places.size:
         put_at(x, places.reshape(-1), _broadcast_value(_converted(value, x), places.shape).reshape(-1))
+
+
+def _put_slices(x: aiodev.Array, items: tuple[Any, ...], value: Any) -> bool:
+    """Write to slices that one array of integers chooses, by one kernel; False where what they are slices of has gaps."""
+    chosen = _take_apart(x, items)
+    view = x[chosen.basic]
+    ((axis, given),) = chosen.arrays.items()
+    if not view.is_contiguous or not (chosen.together or axis == 0):
+        return False
+    indices = _on_device(given, view, axis)
+    shape = (*view.shape[:axis], *indices.shape, *view.shape[axis + 1 :])
+    values = _broadcast_value(_converted(value, x), shape)
+    if values.size:
+        put_slices(view, indices, values, axis=axis)
+    return True
 
 
 def contains(x: aiodev.Array, value: Any) -> bool:

@@ -30,6 +30,7 @@ __all__ = [
     "fill_one",
     "find_places",
     "put_elements",
+    "put_items",
     "take_along_last",
     "take_along_middle",
     "take_elements",
@@ -157,6 +158,23 @@ def find_places(i: int, length: int, step: int, offset: int, indices: Any, out: 
 def put_elements(i: int, mode: int, x: Any, indices: Any, values: Any) -> None:
     """One element of one dimension."""
     x[position(indices[i], x.shape[0], mode)] = values[i]
+
+
+@aiodev.kernel(uniform=True, reads=("indices", "values"))
+def put_items(i: int, group: int, blocks: int, mode: int, x: Any, indices: Any, values: Any) -> None:
+    """Some items, or a block of one, as :func:`take_items` reads them."""
+    count = indices.shape[0]
+    lo = i % blocks * BLOCK
+    hi = min(x.shape[2], lo + BLOCK) if blocks > 1 else x.shape[2]
+    item, last = i // blocks * group, min(x.shape[0] * count, (i // blocks + 1) * group)
+    while item < last:
+        outer, begin = item // count, item % count
+        where = indices[begin : min(count, begin + last - item)]
+        for j in range(where.size):
+            p = position(where[j], x.shape[1], mode)
+            for k in range(np.uint64(lo), np.uint64(hi)):
+                x[np.uint64(outer), np.uint64(p), k] = values[np.uint64(outer), np.uint64(begin + j), k]
+        item += where.size
 
 
 @aiodev.kernel(uniform=True)

@@ -13,9 +13,9 @@ from aiodev.kernels.arguments import broadcast, delivered, repeated, written
 from aiodev.kernels.elementwise.conversion import convert
 from aiodev.kernels.indexing import bodies
 from aiodev.kernels.indexing.take import check_length, mode_of, prepare
-from aiodev.kernels.tuning import PUT_BLOCKS, PUT_EACH, PUT_TIMES, PUT_WIDTH
+from aiodev.kernels.tuning import PUT_BLOCKS, PUT_EACH, PUT_TIMES, PUT_WIDTH, TAKEN_EACH
 
-__all__ = ["add_in_order", "put", "scatter_add"]
+__all__ = ["add_in_order", "put", "put_slices", "scatter_add"]
 
 Operand = aiodev.Array | complex
 
@@ -53,6 +53,21 @@ def put(
     arrays = target.reshape(x.size), flat, call.reshape(given, flat.size)
     call.launch(bodies.put_elements, flat.size, mode_of("put", mode), *arrays)
     return delivered(call, x, target)
+
+
+@aiodev.operation(reads=["indices", "values"], writes="x", name="put")
+def put_slices(
+    call: aiodev.Call, x: aiodev.Array, indices: aiodev.Array, values: aiodev.Array, /, *, axis: int
+) -> aiodev.Array:
+    """Write ``values``, which have the shape of ``take(x, indices, axis=axis)``, to a packed ``x``; as for :func:`put`."""
+    prepare(call, "put", x, indices, axis, whole=False)
+    check_length("put", x.shape[axis])
+    outer, inner, count = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :]), indices.size
+    blocks, group = -(-inner // bodies.BLOCK), max(1, TAKEN_EACH // inner)
+    target, flat = x.reshape(outer, x.shape[axis], inner), call.reshape(indices, count)
+    arrays = target, flat, call.reshape(values, (outer, count, inner))
+    call.launch(bodies.put_items, -(-outer * count // group) * blocks, group, blocks, bodies.RAISE, *arrays)
+    return x
 
 
 @aiodev.operation(reads=["indices", "values"], numbers=["values"], writes="x")

@@ -215,7 +215,7 @@ def test_the_current_device_and_stream_are_used() -> None:
     """No argument means the running task's."""
     stream = aiodev.Stream("cpu")
     with stream:
-        array = aiodev.zeros(3)
+        array = aiodev.zeros(1 << 20)  # a smaller one is written by the host
         assert array.device == stream.device
         assert array._buffer._writer is stream.timeline
         assert stream.timeline.submitted == 1
