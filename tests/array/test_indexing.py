@@ -87,7 +87,7 @@ def test_reading_is_as_numpy(case: tuple[np.ndarray[Any, Any], tuple[Any, ...]],
 
 
 @settings(max_examples=150, deadline=None)
-@given(cases(), st.sampled_from(["host", "device", "lists"]), st.sampled_from(["number", "row", "all"]), st.booleans())
+@given(cases(), st.sampled_from(["host", "device", "lists"]), st.sampled_from(["number", "row", "all", "alike"]), st.booleans())
 def test_assignment_is_as_numpy(
     case: tuple[np.ndarray[Any, Any], tuple[Any, ...]], which: str, kind: str, transposed: bool
 ) -> None:
@@ -102,6 +102,8 @@ def test_assignment_is_as_numpy(
             value: Any = -7
         case "row":
             value = np.full(shape[-1:], -2.5)
+        case "alike":  # in shape and dtype
+            value = np.full(shape, -4)
         case _:
             value = np.full(shape, -3, np.int16)
     host = host.copy()
@@ -143,6 +145,22 @@ def test_overlapping_views_are_read_before_they_are_written(x: aiodev.Array) -> 
     host[1:] = host[:-1].copy()
     x[:, ::-1] = x
     host[:, ::-1] = host.copy()
+    assert np.array_equal(x.numpy_blocking(), host)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_slices_that_are_written_from_the_same_array(axis: int) -> None:
+    """At indices, as if what is assigned had been copied first."""
+    host = np.arange(5 * 700).reshape(5, 700) if axis == 0 else np.arange(5 * 700).reshape(700, 5)
+    order = np.array([3, 0, -1, 1, 2])
+    with aiodev.Stream("cpu") as stream, Latch(stream):
+        x = aiodev.asarray(host, device="cpu")
+        index = (slice(None),) * axis + (aiodev.asarray(order, device="cpu"),)
+        x[index] = x
+        x[(slice(None),) * axis + ([0, 2],)] = 1
+    host = host.copy()
+    host[(slice(None),) * axis + (order,)] = host.copy()
+    host[(slice(None),) * axis + ([0, 2],)] = 1
     assert np.array_equal(x.numpy_blocking(), host)
 
 

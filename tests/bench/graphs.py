@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import time
 from collections.abc import Awaitable, Callable
 
@@ -80,6 +81,31 @@ async def replay_launches(run: Run) -> Figure:
         {"aiodev": lambda: _awaited(count, lambda: graph.replay(stream)), "50 launches": lambda: _awaited(count, launch)}
     )
     return Figure("replay of 50 small kernels + await", "µs", values, [Bar("50 launches", at_most=1 / 5)])
+
+
+async def replay_updated(run: Run) -> Figure:
+    """The same graph, an array of which is another one in each replay, and its launches, both awaited."""
+    stream = aiodev.Stream("cpu")
+    *inputs, y, out = await _eight(4)
+
+    def launch() -> aiodev.Completion[None]:
+        for _ in range(LAUNCHES):
+            done = axpy[8, stream](2.0, out, y, out)
+        return done
+
+    await axpy[8, stream](2.0, inputs[0], y, out)
+    await launch()
+    async with aiodev.capture(stream) as graph:
+        axpy[8, stream](2.0, graph.input("x", inputs[0]), y, out)
+        launch()
+    count, number = run.scale(500), itertools.count()
+
+    def updated() -> aiodev.Completion[None]:
+        graph.update(x=inputs[next(number) % 2])
+        return graph.replay(stream)
+
+    values = await run.medians({"aiodev": lambda: _awaited(count, updated), "50 launches": lambda: _awaited(count, launch)})
+    return Figure("update of an array + replay of 51 small kernels + await", "µs", values, [Bar("50 launches", at_most=1 / 3)])
 
 
 async def replay_forks(run: Run) -> Figure:
@@ -177,6 +203,7 @@ async def tokens_of_eight(run: Run) -> Figure:
 FIGURES = {
     "replay_node": replay_node,
     "replay_launches": replay_launches,
+    "replay_updated": replay_updated,
     "replay_forks": replay_forks,
     "capture_launches": capture_launches,
     "tokens_1": tokens_of_one,

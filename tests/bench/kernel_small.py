@@ -119,6 +119,49 @@ async def copies(run: Run) -> Figure:
     return Figure("copy between device arrays, 4 rows", "µs", await run.medians(cases), [Bar("np.add", at_most=6.5)])
 
 
+async def assignments(run: Run) -> Figure:
+    """A number everywhere, and at one element; a row that is copied; a number at rows that an array chooses."""
+    stream, count = aiodev.Stream("cpu"), run.scale(2_000)
+    to, fro, places = np.zeros((8, 64), np.float32), np.ones((4, 64), np.float32), np.array([1, 5, 2])
+    with stream:
+        x, y, at = _on_device(to), _on_device(fro), _on_device(places)
+    ours = {
+        "aiodev": lambda: x.__setitem__(slice(None), 0.0),
+        "x[2, 3] = 1": lambda: x.__setitem__((2, 3), 1.0),
+        "x[1] = y[0]": lambda: x.__setitem__(1, y[0]),
+        "x[places] = 1": lambda: x.__setitem__(at, 1.0),
+    }
+    with stream:
+        for function in ours.values():
+            for _ in range(4):
+                function()
+                await stream.synchronize()
+    cases: dict[str, Case] = {name: _submitted(stream, function, count) for name, function in ours.items()}
+    cases |= {
+        "np.add": lambda: numpy_add(run.scale(20_000)),
+        "NumPy": lambda: timed(lambda: to.__setitem__(slice(None), 0.0), count),
+        "NumPy, x[places] = 1": lambda: timed(lambda: to.__setitem__(places, 1.0), count),
+    }
+    bars = [Bar("np.add", at_most=6.5, case=name) for name in ours if name != "x[places] = 1"]
+    bars.append(Bar("NumPy, x[places] = 1", at_most=10, case="x[places] = 1"))
+    return Figure("assignments: x[:] = 0, and others", "µs", await run.medians(cases), bars)
+
+
+async def new_arrays(run: Run) -> Figure:
+    """Arrays of 8 rows of 64, made of the host's values, and of one value, each dropped at once."""
+    stream, count, host = aiodev.Stream("cpu"), run.scale(2_000), np.ones((8, 64), np.float32)
+    with stream:
+        cases: dict[str, Case] = {
+            "aiodev": _submitted(stream, lambda: aiodev.asarray(host), count),
+            "zeros": _submitted(stream, lambda: aiodev.zeros((8, 64), np.float32), count),
+            "np.add": lambda: numpy_add(run.scale(20_000)),
+            "NumPy": lambda: timed(lambda: np.array(host), count),
+        }
+        values = await run.medians(cases)
+    bars = [Bar("np.add", at_most=6.5, case=name) for name in ("aiodev", "zeros")]
+    return Figure("new arrays: asarray of 2 KB", "µs", values, bars)
+
+
 async def reads(run: Run) -> Figure:
     """What a finished scalar costs."""
     x, count = _on_device(np.ones((), np.float32)), run.scale(10_000)
@@ -181,5 +224,6 @@ async def growing(run: Run) -> Figure:
 
 
 FIGURES = {
-    "views": views, "operators": operators, "small-calls": calls, "small-copy": copies, "small-read": reads, "growing": growing,
+    "views": views, "operators": operators, "small-calls": calls, "small-copy": copies, "small-assign": assignments,
+    "small-new": new_arrays, "small-read": reads, "growing": growing,
 }  # fmt: skip
