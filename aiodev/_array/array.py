@@ -336,7 +336,7 @@ class Array(Operators, Methods, Protocols):
             indexing.put(self, index, value)
 
     def _take_value(self, value: Any) -> bool:
-        """Write a number, or an array of the same shape and dtype, by one operation; False where that takes more."""
+        """Write a number, or an array of the same shape and dtype; False of what else there is."""
         form = self._form
         if value.__class__ is Array:
             other = value._form
@@ -344,14 +344,20 @@ class Array(Operators, Methods, Protocols):
             if is_alike:
                 copy_into(self, value)
             return is_alike
-        if value.__class__ not in _NUMBERS or not form.packed:
+        if value.__class__ not in _NUMBERS:
             return False
         try:
             number = np.array(value, form.dtype)
         except (OverflowError, TypeError, ValueError):  # which `put` says better
             return False
-        if form.size:
-            fill_array(self, current_stream(form.device), form.size, number.tobytes())
+        stream, shape = current_stream(form.device), form.shape
+        if form.packed and form.size:
+            fill_array(self, stream, form.size, number.tobytes())
+        elif form.size:
+            one = allocate((), form.dtype, stream)
+            fill_array(one, stream, 1, number.tobytes())
+            repeated = form_of(form.device, form.dtype, shape, (0,) * len(shape), False)
+            stream.copy(self, array_of(one._buffer, one._address, repeated))
         return True
 
     def reshape(self, *shape: Any) -> Array:
