@@ -533,11 +533,11 @@ def make_graphed(function: Callable[P, R], /, *examples: Any, most: int = 8) -> 
     """A function that is called like ``function`` and captures it once for each kind of arguments: later calls are replays.
 
     Kinds are told apart by the shapes, strides and dtypes of arrays, by which of them share memory, by the dtypes of NumPy's
-    numbers, and by the values of everything else, which are constants of the capture. Results are fresh arrays, or arguments,
-    as the function returns them, in tuples, lists and dictionaries. Calls on several streams run one after the other, since
-    they share the graph's memory. One that fails, or is withdrawn, is nothing to those behind it on other streams, unless the
-    function writes to arrays that it closes over: then they would go on with half of what it wrote, and fail with it. Any
-    thread may call. A forked child captures anew.
+    numbers, and by the values of everything else, which are constants of the capture. Results are fresh arrays, or the
+    arguments themselves, as the function returns them, in tuples, lists and dictionaries. Calls on several streams run one
+    after the other, since they share the graph's memory. One that fails, or is withdrawn, is nothing to those behind it on
+    other streams, unless the function writes to arrays that it closes over: then they would go on with half of what it wrote,
+    and fail with it. Any thread may call. A forked child captures anew.
 
     The function runs when it is captured, and not for each call: what it prints, or counts, it does once for each kind.
 
