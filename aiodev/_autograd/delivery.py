@@ -24,7 +24,7 @@ from aiodev._array.array import Array
 from aiodev._array.computing import kernels
 from aiodev._autograd.variable import Variable, store_gradient, sum_to
 from aiodev._core import context
-from aiodev._core.at_fork import in_child
+from aiodev._core.at_fork import first_in_child
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.event import Event
 from aiodev._core.streams.stream import Stream
@@ -201,4 +201,4 @@ def _forget_after_fork() -> None:
     _accumulating = threading.Lock()  # another thread of the parent may have held it
 
 
-in_child(_forget_after_fork)
+first_in_child(_forget_after_fork)

@@ -1,10 +1,22 @@
 """Callbacks of a forked child, in one place and one order.
 
 A module whose state a fork spoils (a lock that another thread may have held, threads, descriptors, work of the parent)
-registers here what repairs it. The callbacks run in the order in which they were registered, that of the imports: the registry
-of backends first, what stands on it later. One that fails does not keep the others from running. The collector
-waits until all have run: finalizers would find some of it repaired and some not. What a child could not repair is held while
-the process forks (:class:`Whole`).
+registers here what repairs it. One that fails does not keep the others from running. What a child could not repair is held
+while the process forks (:class:`Whole`).
+
+**Problem.** Objects of the parent have finalizers, which open gates, wake the watcher and give memory back. In the child a
+worker of the parent may hold a lock for good; and a descriptor of the parent is closed, and its number is that of a file which
+the child opens next. But finalizers run whenever something is dropped: the interpreter itself drops what was local to the
+parent's other threads, before it calls anybody here.
+
+Invariants:
+
+1.  Callbacks run in two rounds, each in the order in which they were registered, that of the imports. The first round makes
+    harmless what the parent has: locks are renewed, streams lost, descriptors left to the parent. It drops nothing that was
+    given to a backend. The second round drops things, and finds all of them harmless, whatever was imported first.
+2.  From before the fork until the first round is over, a finalizer starts no thread, writes no descriptor and opens no gate
+    (:data:`forking`): it leaves that to the watcher, which does it in the parent, and forgets it in the child.
+3.  The collector waits until both rounds are over.
 """
 
 from __future__ import annotations
@@ -20,13 +32,22 @@ from typing import TypeVar
 from aiodev._core import arguments
 from aiodev._core.tuning import FORK_PATIENCE
 
-__all__ = ["Whole", "around_fork", "in_child"]
+__all__ = ["Whole", "around_fork", "first_in_child", "in_child"]
 
 logger = logging.getLogger("aiodev")
 
 T = TypeVar("T")
 
+_first: list[Callable[[], object]] = []
 _in_child: list[Callable[[], object]] = []
+
+#: Whether the process forks: in the parent from before that until it is done, in the child until the first round is over.
+forking = False
+
+
+def first_in_child(callback: Callable[[], object]) -> None:
+    """Have a function called in the first round of each forked child: it makes the parent's things harmless, and drops none."""
+    _first.append(callback)
 
 
 def in_child(callback: Callable[[], T]) -> Callable[[], T]:
@@ -113,18 +134,39 @@ class Whole:
 
 
 def _run() -> None:
+    global forking
     collecting = gc.isenabled()
     gc.disable()
-    for callback in _in_child:
-        try:
-            callback()
-        except Exception:  # the others have to make good what is theirs
-            logger.exception("after the fork: %r failed", callback)
+    try:
+        _call(_first)
+    finally:
+        forking = False
+    _call(_in_child)
     if collecting:
         gc.enable()
 
 
-around_fork(Whole.hold_all, Whole.let_go)
-in_child(Whole.renew)
+def _call(callbacks: list[Callable[[], object]]) -> None:
+    for callback in callbacks:
+        try:
+            callback()
+        except Exception:  # the others have to make good what is theirs
+            logger.exception("after the fork: %r failed", callback)
+
+
+def _begin() -> None:
+    global forking
+    Whole.hold_all()
+    forking = True  # last, for what is waited for may need the watcher
+
+
+def _end() -> None:
+    global forking
+    forking = False
+    Whole.let_go()
+
+
+around_fork(_begin, _end)  # whose first part is the last thing that aiodev does before a fork
+first_in_child(Whole.renew)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_run)

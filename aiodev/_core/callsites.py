@@ -20,6 +20,7 @@ from inspect import CO_COROUTINE
 from types import CodeType, FrameType
 
 from aiodev._core import arguments
+from aiodev._core.at_fork import first_in_child
 
 __all__ = ["called", "describe_site", "enter_library", "enter_node", "forget_nodes", "here", "is_library", "node_of",
            "outside", "program_frame", "register_library", "show", "site_of", "standing"]  # fmt: skip
@@ -44,6 +45,14 @@ _libraries: set[str] = {"aiodev._core"}  # `Stream.launch` and its like
 _nodes: dict[int, tuple[int | str, int]] = {}
 _serials = itertools.count(1)
 _lock = threading.RLock()  # re-entrant: a finalizer, or a signal's handler, may submit while this thread holds it
+
+
+def _renew_after_fork() -> None:
+    global _lock
+    _lock = threading.RLock()  # another thread of the parent may have held it
+
+
+first_in_child(_renew_after_fork)
 
 
 def register_library(package: str) -> None:

@@ -31,7 +31,7 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
-from aiodev._core.at_fork import in_child
+from aiodev._core.at_fork import first_in_child
 from aiodev._core.control_groups import groups_of, read_file
 from aiodev._core.tuning import FIRST_REST, LONGEST_REST, WATCH_SECONDS
 
@@ -229,4 +229,4 @@ class CoreWatch:
 
 #: The process's watch.
 core_watch = CoreWatch()
-in_child(core_watch.forget_after_fork)
+first_in_child(core_watch.forget_after_fork)

@@ -17,7 +17,7 @@ import threading
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, SupportsIndex
 
-from aiodev._core.at_fork import in_child
+from aiodev._core.at_fork import first_in_child
 
 if TYPE_CHECKING:
     from aiodev._array.array import Array
@@ -47,7 +47,7 @@ def _forget_after_fork() -> None:
     _lock = threading.RLock()
 
 
-in_child(_forget_after_fork)
+first_in_child(_forget_after_fork)
 
 
 class State:

@@ -20,7 +20,7 @@ from aiodev._array.dtypes import DType
 from aiodev._array.layout import extent
 from aiodev._array.protocols import address_of
 from aiodev._array.tuning import DIRECT
-from aiodev._core.at_fork import in_child
+from aiodev._core.at_fork import first_in_child
 from aiodev._core.backend.interface import COMPLETED
 from aiodev._core.finalizing import until_exit
 from aiodev._core.streams.completion import Completion
@@ -77,7 +77,7 @@ def _forget_after_fork() -> None:
         signal.queue = 0
 
 
-in_child(_forget_after_fork)
+first_in_child(_forget_after_fork)
 
 
 class Rows:

@@ -29,6 +29,7 @@ Nothing here does input or output but through :class:`~aiodev._memory.segments.R
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -247,6 +248,12 @@ class CachingAllocator:
             returned = self.slow_path.empty() + sum(pool.slow_path.empty() for pool in self.private_pools)
             self._keep(self.private_pools)
             return returned
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: give back nothing of this device's memory, which is the parent's."""
+        lock = threading.RLock()  # another thread of the parent may have held the one that they share
+        for path in (self.slow_path, *self.slow_path.others):
+            path.lock, path.is_parents = lock, True
 
     def abandon(self) -> None:
         """Give back what is free, now and when more of it is: nobody will allocate from it again."""

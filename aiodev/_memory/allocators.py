@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from aiodev._core.at_fork import in_child
+from aiodev._core.at_fork import first_in_child, in_child
 from aiodev._core.backend.device import Device
 from aiodev._core.backend.registry import BackendHandle, DeviceLike, registry
 from aiodev._core.config import settings
@@ -132,5 +132,13 @@ def _make(handle: BackendHandle, device: Device) -> CachingAllocator:
         return allocator
 
 
+def _renew_after_fork() -> None:
+    global _making
+    _making = threading.RLock()  # another thread of the parent may have held it
+    for allocator in list(pools.values()):
+        allocator.leave_to_parent()
+
+
 # In a forked child the backend is another one: what the parent had allocated stays readable and is never reused.
+first_in_child(_renew_after_fork)
 in_child(pools.clear)

@@ -19,7 +19,7 @@ from typing import Any
 import anyio
 
 from aiodev._core.arguments import message, refusal
-from aiodev._core.at_fork import in_child
+from aiodev._core.at_fork import first_in_child, in_child
 from aiodev._core.backend.registry import DeviceLike
 from aiodev._core.finalizing import until_exit
 from aiodev._core.sigint import sigint_held
@@ -66,6 +66,7 @@ class Admission:
         self._capacity = capacity
         self._waiting: deque[_Waiter] = deque()
         self._lock = threading.RLock()
+        self.is_parents = False  #: this is a forked child
 
     def __len__(self) -> int:
         """How many tasks wait for a lease."""
@@ -107,6 +108,12 @@ class Admission:
         with sigint_held, self._lock:
             self._grant()
 
+    def leave_to_parent(self) -> None:
+        """In a forked child: grant nothing to the parent's tasks, whose loops do not run here."""
+        self._lock = threading.RLock()  # another thread of the parent may have held it
+        self._waiting.clear()
+        self.is_parents = True
+
     def _grant(self) -> None:
         capacity = self._capacity()
         for waiter in [waiter for waiter in self._waiting if waiter.nbytes > capacity]:
@@ -128,6 +135,14 @@ class Admission:
 
 
 _admissions: dict[str, Admission] = {}
+
+
+def _leave_to_parent() -> None:
+    for admission in _admissions.values():
+        admission.leave_to_parent()
+
+
+first_in_child(_leave_to_parent)
 in_child(_admissions.clear)
 
 
@@ -182,7 +197,7 @@ class Lease:
     def __del__(self) -> None:
         """Give back what was granted, if Ctrl-C came before it could be left."""
         entered = getattr(self, "_entered", 0)
-        if entered:
+        if entered and not self._admission.is_parents:
             watcher.call(partial(self._admission.release, entered * self.nbytes))
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -54,6 +54,8 @@ class SlowPath:
         lock: guards segments and extents, of the whole device. Re-entrant: the garbage collector may run a finalizer that
             allocates while this thread holds it.
         looking: a thread is at work on segments and extents.
+        is_parents: this is a forked child, and the memory its parent's: it is not given back, nor is any looked for in there,
+            since another thread may have been at work on it.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class SlowPath:
         self.abandoned = False
         self.pending: deque[Block] = deque()
         self.lock: threading.RLock = threading.RLock() if common is None else common.lock
-        self.looking = False
+        self.looking = self.is_parents = False
         self._device = device
         self._hold = hold
         self._common = common
@@ -77,7 +79,7 @@ class SlowPath:
     def find(self, home: Bin, timeline: Timeline) -> Block:
         """A block of the bin's size from the extents, else from the bins of other sizes, else from the backend."""
         with sigint_held, self.lock:
-            if self.looking:  # a finalizer allocates, in the midst of what this thread does here
+            if self.looking or self.is_parents:  # a finalizer allocates, in the midst of what this thread does here
                 return self._own_segment(home, timeline)
             self.looking = True
             try:
@@ -273,7 +275,7 @@ class SlowPath:
 
     def empty(self) -> int:
         """Give all memory back that is cached and done with (lock held); returns how many bytes."""
-        if self.looking:
+        if self.looking or self.is_parents:
             return 0
         self.looking = True
         try:
@@ -288,7 +290,7 @@ class SlowPath:
 
     def forget_all_done(self) -> None:
         """Let go of timelines whose work is done, those of free blocks that several timelines used too (lock held)."""
-        if not self.looking:
+        if not (self.looking or self.is_parents):
             self.segments.idle()
 
     def is_spent(self) -> bool:

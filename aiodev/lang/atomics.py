@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from aiodev._core.at_fork import in_child
+from aiodev._core.at_fork import first_in_child
 
 __all__ = ["atomic_add", "atomic_cas", "atomic_max", "atomic_min"]
 
@@ -25,7 +25,7 @@ def _renew_after_fork() -> None:
     _update = threading.Lock()
 
 
-in_child(_renew_after_fork)
+first_in_child(_renew_after_fork)
 
 
 def atomic_add(array: Any, index: Index, value: Any) -> Any:

@@ -99,8 +99,7 @@ class Profile:
             raise RuntimeError("profile: a profile records one block; make another for the next")
         self.lag.start()
         self._window = window = trace.begin(self._most, _rebind, self._ranges)
-        # The collector may come anywhere, so the watcher's thread ends it.
-        self._finalizer = weakref.finalize(self, watcher.call, partial(trace.end, window, _rebind))
+        self._finalizer = weakref.finalize(self, _end_soon, window)
         self._finalizer.atexit = False
         return self
 
@@ -241,6 +240,12 @@ def _path(function: str, path: object) -> Path:
     if not isinstance(path, str | os.PathLike):
         raise refusal(function, "path", "a path", path)
     return Path(path)
+
+
+def _end_soon(window: trace.Window) -> None:
+    """End what nobody looks at any more: by the watcher's thread, since the collector may come anywhere."""
+    if window.ended is None:  # else this is a forked child, where none of the parent's goes on
+        watcher.call(partial(trace.end, window, _rebind))
 
 
 def _rebind() -> None:

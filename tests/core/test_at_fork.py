@@ -39,6 +39,36 @@ def test_callbacks_run_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     os.close(writing)
 
 
+def test_what_drops_things_finds_all_of_it_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Callbacks of the first round are called ahead of the others, wherever they were registered (invariants 1 and 2)."""
+    seen: list[object] = []
+    monkeypatch.setattr(at_fork, "_first", [])
+    monkeypatch.setattr(at_fork, "_in_child", [])
+    at_fork.in_child(lambda: seen.append(at_fork.forking))
+    at_fork.first_in_child(lambda: seen.append("first"))
+    at_fork.first_in_child(lambda: seen.append(at_fork.forking))
+    assert check_in_child(lambda: seen == ["first", True, False])
+    assert not at_fork.forking
+
+
+def test_a_descriptor_of_its_own_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child closes what it has inherited, and never what was made there: another thread may be reading it."""
+    monkeypatch.setattr(waitset, "_descriptors", [])
+    mine, inherited, own = watcher_module.Watcher(), Descriptor(), Descriptor()
+    inherited.process = 0
+    waits = mine._waits = WaitSet()
+    waitset._descriptors.extend([own, inherited])
+    mine.forget_after_fork()
+    waitset.forget_after_fork()
+    assert mine._waits is waits and waitset._descriptors == [own]
+    for descriptor in (waits.descriptor, own):
+        descriptor.wake()
+        descriptor.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        inherited.wake()
+    monkeypatch.setattr(waits, "_recycled", True)
+
+
 def test_what_is_called_is_a_function() -> None:
     """Refused where it is given, not in the child."""
     with pytest.raises(TypeError, match="in_child: argument callback: expected a function"):
@@ -122,6 +152,7 @@ def test_who_forks_may_hold_it(whole: at_fork.Whole) -> None:
 def test_the_collector_waits_for_the_callbacks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Finalizers run before the first callback or behind the last, and the collector is as it was."""
     seen: list[bool] = []
+    monkeypatch.setattr(at_fork, "_first", [])
     monkeypatch.setattr(at_fork, "_in_child", [lambda: seen.append(gc.isenabled())])
     for enabled in (True, False):
         (gc.enable if enabled else gc.disable)()
@@ -137,6 +168,8 @@ def test_nobody_finds_a_closed_descriptor(monkeypatch: pytest.MonkeyPatch) -> No
     """While a child forgets the watcher's descriptor and those in the pool, what a finalizer would take is open."""
     mine, pool, taken = watcher_module.Watcher(), [Descriptor(), Descriptor()], list[bool]()
     waits = mine._waits = WaitSet()
+    for descriptor in (*pool, waits.descriptor):
+        descriptor.process = 0  # another one, as its child sees it
     monkeypatch.setattr(waitset, "_descriptors", pool)
 
     def close(descriptor: Descriptor) -> None:
@@ -152,7 +185,7 @@ def test_nobody_finds_a_closed_descriptor(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_backends_are_forgotten_before_what_stands_on_them() -> None:
     """Memory and streams look at the registry of the child."""
-    names = [getattr(callback, "__qualname__", "") for callback in at_fork._in_child]
-    places = [place for place, name in enumerate(names) if name in (registry.forget_after_fork.__qualname__, "_forget")]
+    names = [getattr(callback, "__qualname__", "") for callback in at_fork._first]
+    places = [place for place, name in enumerate(names) if name in (registry.forget_after_fork.__qualname__, "_lose")]
     assert names[places[0]] == registry.forget_after_fork.__qualname__
     assert all(place > places[0] for place, name in enumerate(names) if name == "dict.clear")

@@ -235,8 +235,12 @@ def test_a_guard_around_the_fork() -> None:
                 raises(aiodev.BadForkError, aiodev.current_stream().call, sum, [1])
                 own = aiodev.default_stream("cpu")
                 assert own is not default
-                with own:
-                    assert aiodev.current_stream().call(sum, [1]).synchronize_blocking(30) == 1
+                for guard in (own, aiodev.Stream()):
+                    with guard:
+                        assert aiodev.current_stream() is guard
+                        assert guard.call(sum, [1]).synchronize_blocking(30) == 1
+                with aiodev.device("cpu"):
+                    raises(aiodev.BadForkError, aiodev.current_stream().call, sum, [1])
 
             in_child(child)
             assert aiodev.current_stream() is stream

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from forking import run
+from selection import some
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 
@@ -273,6 +274,312 @@ def test_forks_while_workers_are_busy() -> None:
             stream.synchronize_blocking(30)
         """
     )
+
+
+PENDING = """
+import tempfile
+from aiodev._kernel.compile.service import Service
+
+prepare = Service._prepare  # brings a kernel's code
+may_load = threading.Event()
+
+
+def hold_loads():
+    "What is launched from now on waits for its code until `may_load` is set."
+    Service._prepare = lambda self, loading: (may_load.wait(30), prepare(self, loading))
+
+
+def threads():
+    "How many there are, those included that the interpreter does not know."
+    return len(os.listdir("/proc/self/task")) if sys.platform == "linux" else threading.active_count()
+
+
+@aiodev.kernel
+def first(i, x): x[i] += 1
+
+@aiodev.kernel
+def second(i, x): x[i] -= 1
+
+@aiodev.kernel
+def third(i, x): x[i] *= 2
+
+
+class Files:
+    "Files that this process writes at once, and that nobody else reads or writes."
+
+    def __init__(self, count=6):
+        self.files = [tempfile.TemporaryFile(buffering=0) for _ in range(count)]
+        for file in self.files:
+            file.write(b"mine")
+            file.seek(1)
+
+    def check(self):
+        for file in self.files:
+            assert os.lseek(file.fileno(), 0, os.SEEK_CUR) == 1, "somebody has used this descriptor"
+            file.seek(0)
+            content = file.read()
+            assert content == b"mine", content
+            file.seek(1)
+"""
+
+
+def test_the_files_of_a_child() -> None:
+    """No thread of a child reads or writes them: what the parent was about to launch is dropped, and wakes nobody there."""
+    run(
+        PENDING
+        + """
+x = aiodev.zeros(1, device="cpu")
+hold_loads()
+for kernel in (first, second, third):
+    kernel[1](x)  # whose code is on its way: each holds the stream by a gate
+
+def child():
+    Service._prepare = prepare
+    files = Files()
+    time.sleep(0.1)  # for a thread that would use them
+    files.check()
+    assert threads() == 1
+    use("cpu")
+    files.check()
+
+for _ in range(3):
+    in_child(child)
+may_load.set()
+assert x.numpy_blocking(30).tolist() == [0]
+"""
+    )
+
+
+def test_what_was_local_to_the_parents_threads() -> None:
+    """The interpreter drops it in the child ahead of every callback; no gate is opened for that, and nobody is woken."""
+    run(
+        PENDING
+        + """
+import concurrent.futures
+aiodev.init_blocking("cpu")
+executor = aiodev.get_backend("cpu").executor
+local, ready, over = threading.local(), threading.Event(), threading.Event()
+waiting = aiodev.Stream("cpu")
+told = []
+
+def keep():
+    local.stream = aiodev.Stream("cpu")
+    local.gates = [local.stream._gate() for _ in range(3)]
+    local.future = concurrent.futures.Future()
+    waiting.wait_future(local.future)  # which fails if that is dropped before it is done
+    ready.set()
+    assert over.wait(30)
+
+thread = threading.Thread(target=keep)
+thread.start()
+assert ready.wait(30)
+open_gate = executor.open_gate
+executor.open_gate = lambda gate, failed: (told.append(gate), open_gate(gate, failed))
+
+def child():
+    files = Files()
+    time.sleep(0.1)
+    files.check()
+    assert not told and threads() == 1
+    use("cpu")
+    files.check()
+
+in_child(child)
+over.set()
+thread.join()
+raises(aiodev.DependencyError, waiting.synchronize_blocking, 30)
+assert told
+"""
+    )
+
+
+def test_a_pool_that_another_thread_is_at_work_on() -> None:
+    """A child may drop a pool of the parent whose lock is held: its memory is not given back there."""
+    run(
+        """
+        import gc, signal
+        pool = aiodev.memory.MemoryPool("cpu")
+        with pool:
+            x = aiodev.zeros(1 << 22, "uint8", "cpu")
+        x.numpy_blocking(30)
+        holding, over = threading.Event(), threading.Event()
+
+        def hold(lock=pool._allocator.slow_path.lock):
+            with lock:
+                holding.set()
+                assert over.wait(30)
+
+        def child():
+            global pool, x
+            signal.alarm(20)
+            del pool, x
+            gc.collect()
+            assert aiodev.ones(1 << 22, "uint8", "cpu").numpy_blocking(30).all()
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        assert holding.wait(30)
+        in_child(child)
+        over.set()
+        thread.join()
+        """
+    )
+
+
+RANDOM = """
+import asyncio, concurrent.futures, gc, random, signal
+choose = random.Random(int(sys.argv[1]))
+kept, waiters, done = [], [], []
+future = concurrent.futures.Future()
+x = aiodev.zeros(4, device="cpu")
+calls = choose.random() < 0.4  # which start the parent's watcher
+
+
+def submit(stream):
+    return stream.call(sum, [1, 2]) if calls else choose.choice([first, second, third])[4, stream](x)
+
+
+def launch():
+    "First launches: their code is on its way."
+    if choose.random() < 0.8:
+        hold_loads()
+    for kernel in choose.sample([first, second, third], choose.randint(2, 3)):
+        if choose.random() < 0.5:
+            stream = aiodev.Stream("cpu")
+            kept.append((stream, kernel[4, stream](x)))
+        else:
+            done.append(kernel[4](x))
+
+
+def hold():
+    "Streams whose work is held by a gate, or by a future."
+    stream = aiodev.Stream("cpu")
+    if choose.random() < 0.5:
+        kept.append((stream, stream._gate()))
+    else:
+        stream.wait_future(future)
+    kept.append((stream, submit(stream)))
+
+
+def drop():
+    "Streams that nobody holds any more, with work in flight."
+    stream = aiodev.Stream("cpu")
+    stream.wait_future(future)
+    submit(stream)
+
+
+def park():
+    "A thread that is parked, and keeps things that are local to it."
+    stream = aiodev.Stream("cpu")
+    stream.wait_future(future)
+    local, ready = threading.local(), threading.Event()
+
+    def wait(call=submit(stream)):
+        local.stream = aiodev.Stream("cpu")
+        local.gate = local.stream._gate()
+        local.call = submit(local.stream)
+        ready.set()
+        done.append(call)
+        call.synchronize_blocking(60)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    assert ready.wait(30)
+    waiters.append(thread)
+
+
+def call():
+    "A function that runs, or is done."
+    kept.append((aiodev.Stream("cpu"), aiodev.Stream("cpu").call(time.sleep, choose.random() / 100)))
+
+
+def start():
+    aiodev.init_blocking("cpu")
+
+
+def pool():
+    pool = aiodev.memory.MemoryPool("cpu")
+    with pool:
+        kept.append((aiodev.Stream("cpu"), pool, aiodev.ones(1 << 16, device="cpu")))
+
+
+async def in_a_loop():
+    async with aiodev.Stream("cpu") as stream:
+        y = aiodev.ones(4, device="cpu")
+        third[4](y)
+        assert (await y.numpy()).tolist() == [2] * 4 and await stream.call(sum, [1]) == 1
+
+
+def child(seed):
+    signal.alarm(20)
+    Service._prepare = prepare
+    choose = random.Random(seed)
+    files = Files(8)
+    if choose.random() < 0.5:
+        del kept[::2], done[:]
+        gc.collect()
+    for stream, *_ in kept:
+        raises(aiodev.BadForkError, stream.call, sum, [1])
+    for step in choose.sample(range(4), 4):
+        if step == 0:
+            use("cpu")
+        elif step == 1:
+            y = aiodev.zeros(4, device="cpu")
+            first[4](y)
+            assert y.numpy_blocking(30).tolist() == [1] * 4
+        elif step == 2:
+            own = concurrent.futures.Future()
+            stream = aiodev.Stream("cpu")
+            stream.wait_future(own)
+            call = stream.call(sum, [4])
+            own.set_result(None)
+            assert call.synchronize_blocking(30) == 4
+        else:
+            future.cancel()
+            asyncio.run(in_a_loop())
+    raises(aiodev.BadForkError, x.numpy_blocking, 30)
+    files.check()
+
+
+def fork(seed):
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        child(seed)
+        status = 0
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+for step in choose.choices([launch, hold, drop, park, start, pool, call], [4, 2, 1, 2, 1, 1, calls], k=choose.randint(1, 6)):
+    step()
+children = [fork(choose.random()) for _ in range(3)]
+statuses = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
+assert statuses == [0] * 3, statuses
+may_load.set()
+future.set_result(None)
+for entry in kept:
+    if hasattr(entry[1], "open"):
+        entry[1].open()
+for entry in kept:
+    entry[0].synchronize_blocking(60)
+for thread in waiters:
+    thread.join(60)
+    assert not thread.is_alive()
+for completion in done:
+    completion.synchronize_blocking(60)
+"""
+
+
+@pytest.mark.parametrize("seed", some(range(40), 4))
+def test_forks_at_random(seed: int) -> None:
+    """Whatever the parent is at, its children keep their files to themselves, work, and end; so does the parent."""
+    assert run(PENDING + RANDOM, str(seed)) == ""
 
 
 def test_the_portable_executor_starts_afresh() -> None:

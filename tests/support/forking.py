@@ -43,11 +43,11 @@ def raises(kind, ask, *arguments):
 """
 
 
-def run(program: str, **environment: str) -> None:
-    """Run a program after the prelude."""
+def run(program: str, *arguments: str, **environment: str) -> str:
+    """Run a program after the prelude; what it, and the children that it forks, say on standard error."""
     code = PRELUDE + textwrap.dedent(program)
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", code, *arguments],
         capture_output=True,
         text=True,
         timeout=60,
@@ -55,3 +55,4 @@ def run(program: str, **environment: str) -> None:
         env=os.environ | environment,
     )
     assert done.returncode == 0, done.stderr
+    return done.stderr

@@ -6,7 +6,7 @@ import ctypes
 import mmap
 import threading
 
-from aiodev._core.at_fork import in_child
+from aiodev._core.at_fork import first_in_child
 
 _PAGE = 1 << 20
 
@@ -47,4 +47,4 @@ def words_at(address: int, count: int) -> memoryview[int]:
 #: The process's arena. Workers may read it for as long as the process lives.
 arena = Arena()
 # A forked child goes on with the same arena; another thread of the parent may have held the lock.
-in_child(arena.renew_lock)
+first_in_child(arena.renew_lock)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiodev._core.at_fork import in_child
+from aiodev._core.at_fork import first_in_child, in_child
 from aiodev._core.cache_directory import cache
 from aiodev._core.errors import BadForkError
 from aiodev._core.streams import current, host_calls
@@ -12,10 +12,11 @@ from aiodev._core.waiting.watcher import watcher
 
 def install() -> None:
     """Register what a forked child forgets."""
-    in_child(_forget)
+    first_in_child(_lose)
+    in_child(current.drop_streams_after_fork)
 
 
-def _forget() -> None:
+def _lose() -> None:
     error = BadForkError(
         "this stream, or the stream of this array,",
         "make streams and arrays after the fork, give the child NumPy arrays, or start processes with the 'spawn' method",

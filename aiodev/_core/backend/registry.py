@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 from aiodev._core import arguments, context
-from aiodev._core.at_fork import around_fork, in_child
+from aiodev._core.at_fork import around_fork, first_in_child
 from aiodev._core.backend.device import HOST, Device
 from aiodev._core.backend.handle import BackendHandle, Factory
 from aiodev._core.backend.interface import Backend, Capabilities
@@ -281,4 +281,4 @@ def _installed() -> Iterable[EntryPointLike]:
 registry = Registry(_BUILT_IN, _installed)
 atexit.register(registry.stop)
 around_fork(registry.hold_starts, registry.resume)
-in_child(registry.forget_after_fork)
+first_in_child(registry.forget_after_fork)

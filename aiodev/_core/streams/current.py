@@ -12,7 +12,7 @@ from aiodev._core.backend.registry import DeviceLike, registry
 from aiodev._core.streams.completion import Reached
 from aiodev._core.streams.event import Event
 from aiodev._core.streams.stream import Stream, forget_slots_after_fork
-from aiodev._core.timeline.timeline import Timeline, living_timelines, lose_all
+from aiodev._core.timeline.timeline import Timeline, drop_lost, living_timelines, lose_all
 from aiodev._core.waiting.blocking import wait_all_blocking
 from aiodev._core.waiting.reactor import others_first
 
@@ -174,8 +174,13 @@ def lose_streams_after_fork(error: BaseException) -> None:
     global _making_default
     lose_all(error)
     _making_default = threading.RLock()  # another thread of the parent may have held it
-    _defaults.clear()
     forget_slots_after_fork()
+
+
+def drop_streams_after_fork() -> None:
+    """In a forked child: drop what the parent's streams keep, and the default ones."""
+    drop_lost()
+    _defaults.clear()
 
 
 @atexit.register  # after the registry's, so before backends stop

@@ -29,7 +29,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
 from aiodev._core import callsites
-from aiodev._core.at_fork import in_child
+from aiodev._core.at_fork import first_in_child, in_child
 from aiodev._core.backend.device import Device
 from aiodev._core.backend.interface import Executor
 from aiodev._core.backend.trace_log import BEGUN, ENDED, KERNEL, QUEUE, SECOND, SLOT_WORDS, VALUE, TraceLog
@@ -489,7 +489,7 @@ def _forget_after_fork() -> None:
         for window in list(active.windows):
             window.close()
     active, _changing = None, threading.RLock()
-    _retired.clear()
 
 
-in_child(_forget_after_fork)
+first_in_child(_forget_after_fork)
+in_child(_retired.clear)

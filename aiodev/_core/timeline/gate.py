@@ -65,6 +65,11 @@ class Gate:
             if open_gate is not None:
                 open_gate(error is not None)
 
+    def lose(self) -> None:
+        """In a forked child: it is the parent's, so that nobody opens it here; another thread there may have held the lock."""
+        self._lock = threading.Lock()
+        self.opens = self._fail = None
+
     @property
     def shut(self) -> bool:
         """Whether nobody has opened it."""

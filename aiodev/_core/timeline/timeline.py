@@ -32,6 +32,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from aiodev._core import at_fork
 from aiodev._core.backend.interface import COMPLETED, COUNTER_WORDS, FAULTS, SUBMITTED, Executor
 from aiodev._core.config import settings
 from aiodev._core.errors import WithdrawnError, fresh
@@ -231,7 +232,11 @@ class Timeline:
 
     def _open_gate(self, operations: Executor, gate: int, by_program: bool, failed: bool) -> None:
         self.held -= by_program
-        if self.lost is None:  # in a forked child no native code must run: a worker of the parent may have held a lock then
+        if self.lost is not None:  # in a forked child no native code must run: a worker of the parent may have held a lock then
+            return
+        if at_fork.forking:  # this may be a child that does not know it yet, where somebody dropped what was to open the gate
+            watcher.call(partial(operations.open_gate, gate, failed))
+        else:
             operations.open_gate(gate, failed)
 
     def __repr__(self) -> str:
@@ -533,6 +538,7 @@ class Timeline:
     def lose(self, error: BaseException) -> None:
         """Make every wait, now and later, raise ``error`` (invariant 5)."""
         self._lose_counters(error)
+        self._rebind()
         self._drop_all()
 
     def _lose_counters(self, error: BaseException) -> None:
@@ -547,7 +553,6 @@ class Timeline:
             self._lease.queue = 0
 
     def _drop_all(self) -> None:
-        self._rebind()
         self._kept.clear()
         self.needed.clear()
 
@@ -666,7 +671,7 @@ def living_timelines() -> set[Timeline]:
 
 
 def lose_all(error: BaseException) -> None:
-    """In a forked child: lose every timeline, those that were dropped with work in flight included."""
+    """In a forked child: lose every timeline, those that were dropped with work in flight included, and drop nothing."""
     global _opening, _reporting, _adding
     faults.forget_collecting_after_fork()
     _opening = threading.RLock()  # this is a forked child, and other threads of the parent may have held them
@@ -675,10 +680,18 @@ def lose_all(error: BaseException) -> None:
     # All counters before anything that is kept: what ends then looks at those of others, and a driver's memory is not here.
     for timeline in lost:
         timeline._lose_counters(error)
+        timeline.faults.withdrawals.lose_gates()
     for timeline in lost:
-        timeline._drop_all()
-    _dropped.clear()
+        timeline._rebind()
     _ended.clear()
     _adding = threading.RLock()
     ended_operations.clear()
     ended_faults.clear()
+
+
+def drop_lost() -> None:
+    """In a forked child: drop what lost timelines keep."""
+    for timeline in living_timelines():
+        if timeline.lost is not None:
+            timeline._drop_all()
+    _dropped.clear()

@@ -38,6 +38,8 @@ class Withdrawable(Protocol):
 
     def withdraw(self) -> None: ...
 
+    def lose(self) -> None: ...
+
 
 class _Span(NamedTuple):
     """Operations that do not run: withdrawn themselves (``cause`` is 0), or behind ``cause``, which was."""
@@ -63,6 +65,13 @@ class Withdrawals:
         self._begun = 0  # the last operation that the host has begun
         self.spans: tuple[_Span, ...] = ()
         self.gates: dict[int, Callable[[], Withdrawable | None]] = {}
+
+    def lose_gates(self) -> None:
+        """In a forked child: have nobody open a gate of the parent."""
+        for reference in list(self.gates.values()):
+            gate = reference()
+            if gate is not None:
+                gate.lose()
 
     def begin(self, value: int) -> bool:
         """Note that the host begins operation ``value``; False when it must not, since it was withdrawn or is behind one."""

@@ -61,8 +61,13 @@ class Descriptor:
         with contextlib.suppress(BlockingIOError):
             os.read(self.read_end, 4096)
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process has made it, rather than its parent before a fork."""
+        return self.process == os.getpid()
+
     def close(self) -> None:
-        """Close it; only for a forked child, in which no native code runs."""
+        """Close it; only for a forked child that has inherited it, so that no native code writes to it here."""
         for end in {self.read_end, self.write_end}:
             os.close(end)
 
@@ -108,7 +113,7 @@ class WaitSet(Generic[_Token]):
         for group in self._groups.values():
             for waiters in list(group.values()):
                 self._drop(group, waiters)
-        if self.descriptor.process == os.getpid():  # else the parent uses it
+        if self.descriptor.is_ours:  # else the parent uses it
             if self._torn:
                 self.descriptor.wake()
             _descriptors.append(self.descriptor)
@@ -211,5 +216,6 @@ class WaitSet(Generic[_Token]):
 
 def forget_after_fork() -> None:
     """In a forked child: the parent's descriptors are not ours to read."""
-    while _descriptors:
-        _descriptors.pop().close()  # nobody takes one that is closed
+    for descriptor in [descriptor for descriptor in _descriptors if not descriptor.is_ours]:
+        _descriptors.remove(descriptor)  # before: nobody takes one that is closed
+        descriptor.close()

@@ -8,6 +8,9 @@ for. That is not urgent: it looks at them now and then, and a copy with a waiter
 
 ``watch`` takes no lock that the thread holds while it works: the garbage collector may call it, in that very
 thread, at any allocation.
+
+While the process forks, what it is to do is put down, and nobody is woken (:mod:`aiodev._core.at_fork`): finalizers come here
+in a child that has not forgotten anything yet, whose watcher is its parent's.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 
+from aiodev._core import at_fork
 from aiodev._core.sigint import sigint_held
 from aiodev._core.timeline.points import Tended
 from aiodev._core.tuning import TEND_EVERY
@@ -78,6 +82,8 @@ class Watcher:
             self._wake()
 
     def _wake(self) -> None:
+        if at_fork.forking:
+            return
         waits = self._waits
         if waits is None:
             waits = self._start()
@@ -135,9 +141,18 @@ class Watcher:
             while done:  # and keep none of them, nor the timeline that it may hold, until the next wake-up
                 done.pop().run()
 
+    def resume(self) -> None:
+        """After a fork, in the parent: do what was put down meanwhile."""
+        if self._inbox or self._tended:
+            self._wake()
+
     def forget_after_fork(self) -> None:
-        """In a forked child the thread is gone; start afresh."""
+        """In a forked child the thread is gone, and what it was to do is the parent's; start afresh."""
+        while self._inbox:  # one by one: a finalizer of what is dropped may add to it
+            self._inbox.popleft()
         waits = self._waits
+        if waits is not None and waits.descriptor.is_ours:  # its thread runs here
+            return
         Watcher.__init__(self)
         if waits is not None:  # last: nobody finds it closed
             waits.descriptor.close()
@@ -145,3 +160,4 @@ class Watcher:
 
 #: The process's watcher.
 watcher = Watcher()
+at_fork.around_fork(lambda: None, watcher.resume)

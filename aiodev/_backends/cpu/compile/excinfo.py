@@ -15,6 +15,7 @@ from typing import Any
 
 from aiodev._backends.compile.raised import raised, said
 from aiodev._backends.cpu.compile.interpreted import described
+from aiodev._core.at_fork import first_in_child
 from aiodev._core.errors import KernelError
 from aiodev._core.source_names import absolute
 
@@ -33,6 +34,14 @@ class _ExcInfo(ctypes.Structure):
 
 _Unwrap = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p)
 _lock = threading.Lock()
+
+
+def _renew_after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()  # another thread of the parent may have held it
+
+
+first_in_child(_renew_after_fork)
 
 
 def decode_error(excinfo: int, kernel: str, location: str | None = None) -> KernelError:

@@ -39,7 +39,7 @@ from aiodev._backends.executor.structs import (
     NEVER,
     Waker,
 )
-from aiodev._core.at_fork import in_child
+from aiodev._core.at_fork import first_in_child
 from aiodev._core.backend.interface import COUNTER_WORDS, Command, Executor, Fault
 from aiodev._core.errors import CaptureError, DeviceError, DeviceLostError
 from aiodev._core.streams.native_calls import may_wait
@@ -619,7 +619,7 @@ def _forget_after_fork() -> None:
         executor._is_parents = True  # nobody is to call the driver here: its locks may be held, by threads that are not here
 
 
-in_child(_forget_after_fork)
+first_in_child(_forget_after_fork)
 
 
 def _unexplained(entry: int, status: int, site: int, index: int) -> BaseException:
