@@ -246,3 +246,44 @@ def test_a_guard_around_the_fork() -> None:
             assert aiodev.current_stream() is stream
         """
     )
+
+
+def test_another_thread_reads_a_native_struct() -> None:
+    """What is found out once of a field takes no lock, which a thread of the parent would hold for good in the child."""
+    run(
+        """
+        import signal
+        from aiodev._backends.executor.fields import Field, Struct
+
+        class Looked(Struct):
+            size: int
+
+        holding, over = threading.Event(), threading.Event()
+
+        def wait_in_it(field):
+            holding.set()
+            assert over.wait(30)
+            return False
+
+        place = vars(Field)["is_place"]
+        find = next(name for name, value in vars(place).items() if name != "__doc__" and callable(value))
+        found = getattr(place, find)
+        setattr(place, find, wait_in_it)
+        thread = threading.Thread(target=lambda: Looked.fields["size"].is_place)
+        thread.start()
+        assert holding.wait(30)
+        setattr(place, find, found)
+
+        class Other(Struct):
+            size: int
+
+        def child():
+            signal.alarm(20)
+            assert not Other.fields["size"].is_place
+            use("cpu")
+
+        in_child(child)
+        over.set()
+        thread.join()
+        """
+    )

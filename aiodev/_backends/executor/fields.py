@@ -27,7 +27,6 @@ import sys
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar, Union, get_args, get_origin
 
@@ -198,6 +197,26 @@ def embedded(struct: type[S], count: int = 1, *, line: int | bool = False, slot:
     return typing.cast(S, _Place(line, slot, sizeof(struct) * count, True))
 
 
+class _once(Generic[T]):
+    """A property that is found out when it is first asked for, and kept in the instance.
+
+    In place of :class:`functools.cached_property`, which up to Python 3.11 has a lock for each property of all instances: a
+    child that was forked while another thread held it would wait for good. Two threads may both find it out, and find the same.
+    """
+
+    def __init__(self, find: Callable[[Any], T]) -> None:
+        self._find, self.__doc__ = find, find.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: type | None = None) -> T:
+        # An instance's own attribute comes before this, which has no `__set__`: it is called once.
+        found: T = self._find(instance)
+        vars(instance)[self._name] = found
+        return found
+
+
 @dataclass(frozen=True)
 class Field:
     """One field of a struct, as the struct's classes have it.
@@ -216,23 +235,23 @@ class Field:
     nbytes: int
     inside: bool
 
-    @cached_property
+    @_once
     def _hint(self) -> Any:
         # Here and not when it is declared, since structs refer to each other; and one by one, since a start uses few.
         annotation = self.owner.__annotations__[self.name]
         return eval(annotation, vars(sys.modules[self.owner.__module__])) if isinstance(annotation, str) else annotation
 
-    @cached_property
+    @_once
     def kind(self) -> Kind:
         """The kind of the field's word."""
         return kind_of(self._hint)
 
-    @cached_property
+    @_once
     def is_place(self) -> bool:
         """Whether it stands for where it is, rather than for what is there."""
         return self.inside or isinstance(self.kind, Reference)
 
-    @cached_property
+    @_once
     def _wrap(self) -> Callable[[int, Memory], Any]:
         return _wrapper(self._hint)
 
