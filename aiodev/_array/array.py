@@ -26,7 +26,7 @@ from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
 from aiodev._core.waiting.reactor import others_first
 from aiodev._memory.allocators import allocator_of
-from aiodev._memory.buffer import Buffer, record_torn
+from aiodev._memory.buffer import Buffer, record_torn, why_read_only
 
 if TYPE_CHECKING:
     from aiodev._core.backend.device import Device
@@ -330,8 +330,10 @@ class Array(Operators, Methods, Protocols):
             >>> x.numpy_blocking()
             array([-1,  7,  7, -1, -1])
         """
+        if not self._form.writable:
+            raise ValueError(f"an array of the shape {self.shape} cannot be assigned to: it is read-only{why_read_only(self)}")
         items = index if index.__class__ is tuple else (index,)
-        is_view = self._form.writable and _VIEWING.issuperset([item.__class__ for item in items])
+        is_view = _VIEWING.issuperset([item.__class__ for item in items])
         if not (is_view and self[index]._take_value(value)):
             indexing.put(self, index, value)
 

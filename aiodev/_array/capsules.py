@@ -160,14 +160,19 @@ def _in_elements(tensor: Tensor) -> list[int]:
 
 @until_exit
 class Imported:
-    """The consumer's half of a capsule: gives the memory back to its producer when nobody holds this any more."""
+    """The consumer's half of a capsule: gives the memory back to its producer when nobody holds this any more.
 
-    __slots__ = ("_address", "_deleter", "tensor")
+    Attributes:
+        is_versioned: whether the producer could say that the memory is read-only.
+    """
+
+    __slots__ = ("_address", "_deleter", "is_versioned", "tensor")
 
     def __init__(self, address: int, structure: Any, tensor: Tensor) -> None:
         self._address = address
         self._deleter = structure.deleter
         self.tensor = tensor
+        self.is_versioned = isinstance(structure, _Versioned)
 
     def __del__(self) -> None:
         if self._deleter:

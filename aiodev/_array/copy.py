@@ -41,7 +41,7 @@ from aiodev._core.hooks import Hook
 from aiodev._core.streams.completion import Completion, point, several
 from aiodev._core.streams.stream import Stream, copy_arrays as copying
 from aiodev._core.timeline.timeline import Timeline
-from aiodev._memory.buffer import Foreign, ForeignBuffer, record_torn
+from aiodev._memory.buffer import Foreign, ForeignBuffer, record_torn, why_read_only
 
 __all__ = ["boxes", "copy_arrays", "known_copy", "strided_kernel"]
 
@@ -226,7 +226,7 @@ def _check(stream: Stream, dst: Any, src: Side) -> None:
     if dst.dtype != src.dtype:
         raise ValueError(f"copy to dst of {dst.dtype}: src is {src.dtype}; aiodev.kernels.astype converts")
     if not (dst._form.writable if isinstance(dst, Array) else dst.flags.writeable):
-        raise ValueError("copy to dst, which is read-only: copy_from and copy write to it")
+        raise ValueError(f"copy to dst, which copy_from and copy write to, and which is read-only{why_read_only(dst)}")
     for side in (dst, src):
         if isinstance(side, Array):
             held = side._buffer.source

@@ -304,7 +304,8 @@ def _seen_by_numpy(obj: Any) -> Any:
         try:
             np.asarray(obj)
         except TypeError:
-            return host_view(_taken(from_dlpack, obj))
+            shared = _taken(from_dlpack, obj)
+            return host_view(shared, shared.writable)
     return obj
 
 

@@ -23,9 +23,20 @@ if TYPE_CHECKING:
 
 __all__ = ["from_dlpack", "is_elsewhere", "share_elsewhere", "wrap_host"]
 
+#: Libraries whose arrays never change, by the packages that their types are of: what they export is read-only on every device,
+#: whether they say so or not. JAX (0.10) does not: its capsules have no version, whichever is asked for.
+_UNCHANGING = {"jax": "JAX", "jaxlib": "JAX"}
+_COPY = "aiodev.from_dlpack(…, copy=True) gives an array that can be written to"
+_NEVER_CHANGES = f": arrays of {{}} never change; {_COPY}"
+_CANNOT_SAY = f": its DLPack capsule, of before version 1.0, cannot say otherwise; {_COPY}, or a library that exports 1.0"
+
 
 def from_dlpack(x: Any, /, *, device: DeviceLike | None = None, copy: bool | None = None) -> Array:
     """An array over the memory of another library's array, which lives as long; read-only if that is.
+
+    A library that exports no version of DLPack from 1.0 on cannot say whether its array is read-only. Its host memory is taken
+    for read-only then, as NumPy takes it, and its memory on a device for writable. Arrays of JAX, which never change, are
+    read-only everywhere.
 
     Host memory becomes an array on a CPU device, whichever ``device`` says. What the other library has in flight on the
     array is waited for on the device; host memory must be ready, as libraries with queues see to when they export. A copy of
@@ -75,13 +86,13 @@ def _consume(x: Any, wanted: Device | None) -> Array:
         # reads capsules takes a while to import.
         if isinstance(x, np.ndarray) and has_dtype(x.dtype):
             return wrap_host(x, stream)
-        return _array_of(_ask(x), stream, 0, host=True)
+        return _array_of(x, _ask(x), stream, 0, host=True)
     name = registry.name_of(lambda has: kind in has.dlpack_types)
     if name is None:
         raise BufferError(f"DLPack device type {kind}: no backend here has such memory, as CUDA's has (2, 13)")
     stream = current_stream(Device(name, index))
     capsule = _ask(x, stream=LEGACY)
-    return _array_of(capsule, stream, _follow_foreign(stream, LEGACY), host=False)
+    return _array_of(x, capsule, stream, _follow_foreign(stream, LEGACY), host=False)
 
 
 def _ask(x: Any, **arguments: Any) -> Any:
@@ -112,26 +123,38 @@ def _follow_foreign(stream: Stream, foreign: int) -> int:
     return timeline.hand_on().wait_foreign(timeline.queue, foreign)
 
 
-def _array_of(capsule: Any, stream: Stream, value: int, host: bool) -> Array:
+def _array_of(x: Any, capsule: Any, stream: Stream, value: int, host: bool) -> Array:
     from aiodev._array.capsules import import_capsule
 
     imported = import_capsule(capsule)
     tensor = imported.tensor
+    why = _unchanging(x)
+    if not why and host and not imported.is_versioned:  # CuPy and others have no other capsules, and write to a GPU's memory
+        why = _CANNOT_SAY
     return _make(
-        stream, tensor.address, tensor.shape, tensor.dtype, tensor.strides, tensor.read_only, imported, value, host
+        stream, tensor.address, tensor.shape, tensor.dtype, tensor.strides, tensor.read_only, imported, value, host, why
     )
+
+
+def _unchanging(x: Any) -> str:
+    """Why an object of another library is read-only, if it is one whose arrays never change."""
+    for base in type(x).__mro__:
+        library = _UNCHANGING.get(base.__module__.partition(".")[0])
+        if library is not None:
+            return _NEVER_CHANGES.format(library)
+    return ""
 
 
 def _make(
     stream: Stream, address: int, shape: layout.Shape, dtype: DType, strides: layout.Shape | None, read_only: bool,
-    owner: object, value: int, host: bool,
+    owner: object, value: int, host: bool, why_read_only: str = "",
 ) -> Array:  # fmt: skip
     if address % dtype.alignment and 0 not in shape:
         raise BufferError(f"the memory at {address:#x} is not aligned for {dtype}; aiodev.asarray copies it")
     if strides is not None and layout.is_contiguous(layout.Layout(shape, strides), dtype.itemsize):
         strides = None
-    buffer = ForeignBuffer(address, Foreign(stream.device, owner, host), None, stream.timeline, value)
-    return make_array(buffer, address, shape, dtype, strides, not read_only)
+    buffer = ForeignBuffer(address, Foreign(stream.device, owner, host, why_read_only), None, stream.timeline, value)
+    return make_array(buffer, address, shape, dtype, strides, not (read_only or why_read_only))
 
 
 def wrap_host(host: np.ndarray[Any, DType], stream: Stream) -> Array:
@@ -174,4 +197,5 @@ def share_elsewhere(obj: Any) -> Array:
     stream = current_stream(_home_of(address))
     value = 0 if foreign is None else _follow_foreign(stream, foreign)
     shape, dtype = tuple(interface["shape"]), parse_dtype(interface["typestr"])
-    return _make(stream, address or 0, shape, dtype, interface.get("strides"), read_only, obj, value, host=False)
+    strides, why = interface.get("strides"), _unchanging(obj)
+    return _make(stream, address or 0, shape, dtype, strides, read_only, obj, value, host=False, why_read_only=why)

@@ -25,6 +25,7 @@ import numpy as np
 
 from aiodev._array.computing import indexing, kernels
 from aiodev._array.dtypes import can_cast
+from aiodev._memory.buffer import why_read_only
 
 __all__ = ["Operators"]
 
@@ -281,7 +282,8 @@ def _replaced(array: Any, values: Any) -> Any:
     if values.shape != array.shape:
         raise ValueError(f"the result has the shape {values.shape}, and cannot be written to an {array._describe()}")
     if not array.writable:
-        raise ValueError(f"the result cannot be written to an {array._describe()}, which is read-only")
+        refused = f"the result cannot be written to an {array._describe()}, which is read-only"
+        raise ValueError(f"{refused}{why_read_only(array)}")
     if values.dtype != array.dtype:
         if not can_cast(values.dtype, array.dtype, "same_kind"):
             raise TypeError(f"the result has the dtype {values.dtype}, and cannot be written to an {array._describe()}")

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     Point = tuple[Timeline, int]
 
-__all__ = ["Alias", "Buffer", "Foreign", "ForeignBuffer", "Source", "Uses", "check_writes", "record_torn"]
+__all__ = ["Alias", "Buffer", "Foreign", "ForeignBuffer", "Source", "Uses", "check_writes", "record_torn", "why_read_only"]
 
 
 class Source(Protocol):
@@ -326,12 +326,23 @@ class Alias(Buffer):
 
 
 class Foreign:
-    """The source of buffers over memory that somebody else owns, such as a NumPy array: ``owner``, which keeps it."""
+    """The source of buffers over memory that somebody else owns, such as a NumPy array: ``owner``, which keeps it.
 
-    def __init__(self, device: Device, owner: Any, host_accessible: bool = True) -> None:
+    Attributes:
+        why_read_only: where nobody has said so, why the memory must not be written to; the errors of writes end with it.
+    """
+
+    def __init__(self, device: Device, owner: Any, host_accessible: bool = True, why_read_only: str = "") -> None:
         self.device = device
         self.host_accessible = host_accessible
         self.owner = owner
+        self.why_read_only = why_read_only
+
+
+def why_read_only(array: Any) -> str:
+    """What the error of a write adds to "is read-only", where its owner has not said that it is."""
+    buffer = getattr(array, "_buffer", None)
+    return str(getattr(getattr(buffer, "source", None), "why_read_only", ""))
 
 
 @until_exit

@@ -78,9 +78,7 @@ def get(x: aiodev.Array, index: Any) -> aiodev.Array:
 
 
 def put(x: aiodev.Array, index: Any, value: Any) -> None:
-    """Write to the elements that an index chooses."""
-    if not x.writable:
-        raise ValueError(f"an array of the shape {x.shape} is read-only, and cannot be assigned to")
+    """Write to the elements that an index chooses of an array that may be written to."""
     items = tuple([_as_array(item) for item in (index if isinstance(index, tuple) else (index,))])
     if not any(isinstance(item, aiodev.Array | np.ndarray) for item in items):
         _fill(x[items], value)

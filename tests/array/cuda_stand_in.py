@@ -133,6 +133,30 @@ def check_imports(backend: StandIn) -> None:
         raise AssertionError("copy=False copied")
 
 
+def check_who_may_write() -> None:
+    """Old capsules cannot say it, and are believed: CuPy has no others. The interface says it; arrays of JAX never change."""
+    array = aiodev.zeros(3, "f4", "cuda:0")
+    array.numpy_blocking()
+
+    class Old(Producer):
+        def __dlpack__(self, **asked: Any) -> Any:
+            return self.array.__dlpack__(stream=-1)
+
+    def of_jax(kind: type[Any]) -> type[Any]:
+        return type("ArrayImpl", (kind,), {"__module__": "jaxlib._jax"})
+
+    assert aiodev.from_dlpack(Producer(array)).writable and aiodev.from_dlpack(Old(array)).writable
+    for kind in (Producer, Old):
+        assert not aiodev.from_dlpack(of_jax(kind)(array)).writable
+        assert not aiodev.asarray(of_jax(kind)(array), copy=False).writable
+        assert aiodev.from_dlpack(of_jax(kind)(array), copy=True).writable
+    interface = OldProducer(array, None)
+    assert aiodev.asarray(interface, copy=False).writable
+    assert not aiodev.asarray(of_jax(OldProducer)(array, None), copy=False).writable
+    interface.__cuda_array_interface__["data"] = array._address, True
+    assert not aiodev.asarray(interface, copy=False).writable
+
+
 def check_exports_to_the_host(array: aiodev.Array) -> None:
     """dl_device=(1, 0) copies; NumPy asks for it with device="cpu"."""
     capsule = array.__dlpack__(dl_device=(1, 0), max_version=(1, 0))
@@ -161,6 +185,7 @@ def main() -> None:
     check_what_it_says(array)
     check_order_of_a_consumer(backend)
     check_imports(backend)
+    check_who_may_write()
     check_exports_to_the_host(array)
 
 

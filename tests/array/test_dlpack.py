@@ -258,6 +258,110 @@ def test_read_only_numpy_arrays_stay_so() -> None:
     assert np.array_equal(host, np.arange(4))
 
 
+class Unversioned:
+    """An array of a library that exports unversioned capsules alone, whatever it is asked for."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self.array.__dlpack__()
+
+
+@aiodev.kernel
+def clear(i: int, x: Any) -> None:
+    x[i] = 0
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x: x.__setitem__(0, 7.0),
+        lambda x: x.__iadd__(1),
+        lambda x: x[1:].copy_from(np.zeros(3)),
+        lambda x: clear[4](x),
+        lambda x: aiodev.kernels.add(x, x, out=x),
+    ],
+    ids=["assignment", "in place", "copy", "launch", "out"],
+)
+def test_host_memory_of_an_unversioned_capsule_is_read_only(write: Any) -> None:
+    """Which such a capsule cannot say; NumPy takes it for that, too. Each error of a write says what to do."""
+    host = np.arange(4.0)
+    assert not np.from_dlpack(Unversioned(host)).flags.writeable
+    shared = aiodev.from_dlpack(Unversioned(host))
+    assert shared._address == host.ctypes.data and not shared.writable
+    with pytest.raises((ValueError, TypeError), match=r"read-only.*before version 1.0.*copy=True"):
+        write(shared)
+    write(aiodev.from_dlpack(Unversioned(host), copy=True))
+    aiodev.synchronize_blocking("cpu")
+    assert np.array_equal(host, np.arange(4.0))
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_versioned_capsule_says_whether_it_is_read_only(read_only: bool) -> None:
+    """And is believed; the errors of writes then blame no capsule."""
+    host = aiodev.zeros(3, device="cpu")
+    tensor = dlpack.Tensor(host._address, (1, 0), np.dtype("f4"), (3,), (4,), read_only)
+
+    class Producer(Unversioned):
+        def __dlpack__(self, **_: Any) -> Any:
+            return capsules.export_capsule(tensor, host, (1, 0))
+
+    shared = aiodev.from_dlpack(Producer(host))
+    assert shared._address == host._address and shared.writable is not read_only
+    if read_only:
+        with pytest.raises(ValueError, match="read-only$"):
+            shared.copy_from(np.zeros(3, "f4"))
+
+
+def test_what_torch_shares_may_be_written_on_both_sides() -> None:
+    """Its capsules have a version; those of old, which it makes if asked to, are read-only as any."""
+    tensor = torch().zeros(3)
+    shared = aiodev.from_dlpack(tensor)
+    shared[0] = 1
+    shared.numpy_blocking()
+    assert tensor.tolist() == [1, 0, 0]
+    array = aiodev.zeros(3, device="cpu")
+    torch().from_dlpack(array)[0] = 1
+    assert array.numpy_blocking().tolist() == [1, 0, 0]
+    assert not aiodev.from_dlpack(Unversioned(tensor)).writable
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_arrays_of_jax_are_read_only(dtype: str) -> None:
+    """They never change: other arrays of JAX may have the same memory."""
+    jax = pytest.importorskip("jax", reason="JAX is not installed")
+    with jax.default_device(jax.devices("cpu")[0]):
+        theirs = jax.numpy.arange(4, dtype=dtype)
+    shared = aiodev.from_dlpack(theirs)
+    assert shared._address == theirs.unsafe_buffer_pointer() and not shared.writable
+    with pytest.raises(ValueError, match=r"read-only.*arrays of JAX never change.*copy=True"):
+        shared[0] = 7
+    for copied in (aiodev.from_dlpack(theirs, copy=True), aiodev.asarray(theirs)):
+        copied[0] = 7
+        copied.numpy_blocking()
+    assert theirs.tolist() == [0, 1, 2, 3]
+    with pytest.raises(ValueError, match="copy=False"):
+        aiodev.asarray(theirs, copy=False)
+
+
+def test_a_read_only_array_that_numpy_has_no_dtype_for_is_shared_as_such() -> None:
+    """By ``asarray(copy=False)``, which goes by DLPack where NumPy itself can make no array of it."""
+    pytest.importorskip("ml_dtypes", reason="ml_dtypes, which has bfloat16, is not installed")
+    tensor = torch().zeros(3, dtype=torch().bfloat16)
+
+    class Frozen(Unversioned):
+        def __array__(self, *_: Any, **__: Any) -> Any:
+            raise TypeError
+
+    for obj, writable in ((tensor, True), (Frozen(tensor), False)):
+        shared = aiodev.asarray(obj, copy=False, device="cpu")
+        assert shared._address == tensor.data_ptr() and shared.writable is writable
+
+
 def test_producers_of_other_times() -> None:
     """One that knows no versions; one whose capsules are of a version that is not known here; memory that is not aligned."""
 

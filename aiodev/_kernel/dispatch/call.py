@@ -17,7 +17,7 @@ from aiodev._core.streams.stream import Stream
 from aiodev._kernel.dispatch.copying import copies
 from aiodev._kernel.dispatch.repeated import CONSTANT, SCRATCH, Step
 from aiodev._kernel.kernel import Kernel
-from aiodev._memory.buffer import Alias, Buffer
+from aiodev._memory.buffer import Alias, Buffer, why_read_only
 
 __all__ = ["Call", "Number", "constants"]
 
@@ -211,7 +211,7 @@ class Call:
                 f"{name}: {role}: {wanted} cannot be written to {out.dtype}; aiodev.kernels.astype converts"
             )
         if not out.writable:
-            raise LaunchError(name, role or "out", "an array that can be written to", "a read-only one")
+            raise LaunchError(name, role or "out", "an array that can be written to", f"a read-only one{why_read_only(out)}")
         return out
 
     def new(self, shape: int | tuple[int, ...], dtype: Any) -> Array:

@@ -21,6 +21,7 @@ from aiodev._core.backend.device import Device
 from aiodev._core.dtypes import DTYPES, element_type
 from aiodev._core.errors import LaunchError
 from aiodev._kernel.analysis.source import BodyUse
+from aiodev._memory.buffer import why_read_only
 
 __all__ = ["ARRAY", "ARRAYS", "COMPLEX", "FORMATS", "READ", "SCALAR", "Signature", "describe", "key_of"]
 
@@ -77,9 +78,8 @@ def describe(
     """
     arrays: dict[str, str] = {}
     for name, value in zip(names, args, strict=True):
-        key = key_of(value)
-        if key is not None:
-            arrays[name] = _array_descriptor(kernel, name, key, device, use)
+        if key_of(value) is not None:
+            arrays[name] = _array_descriptor(kernel, name, value, device, use)
     only_read = use.only_read({name: _ndim(descriptor) for name, descriptor in arrays.items()})
     descriptors, pattern = [], ""
     for name, value in zip(names, args, strict=True):
@@ -95,14 +95,14 @@ def describe(
     return Signature(tuple(descriptors), pattern, struct.Struct(f"<{ndim}q{formats}").pack)
 
 
-def _array_descriptor(kernel: str, name: str, key: Any, device: Device, use: BodyUse) -> str:
-    where, descriptor, writable = key
+def _array_descriptor(kernel: str, name: str, array: Any, device: Device, use: BodyUse) -> str:
+    where, descriptor, writable = key_of(array)
     if where != device:
         raise LaunchError(kernel, name, f"an array on {device}", f"{where}")
     if writable:
         return str(descriptor)
     if name in use.written:
-        raise LaunchError(kernel, name, "an array that can be written to", "a read-only one")
+        raise LaunchError(kernel, name, "an array that can be written to", f"a read-only one{why_read_only(array)}")
     return f"{descriptor}r"
 
 
