@@ -171,11 +171,17 @@ class SlowPath:
         dropped, alone = [], sys.maxsize
         for segment in (*unused, *self.segments.all()):
             for block in segment.blocks():
-                count = sys.getrefcount(block) - (block.next is not None) - block.listed
+                count = sys.getrefcount(block) - (block.next is not None)
                 if segment in unused:
                     alone = min(alone, count)
-                elif count <= alone and block.state in (LIVE, CACHED, TAKEN):
-                    dropped.append(block)
+                elif count - block.listed <= alone and block.state in (LIVE, CACHED, TAKEN):
+                    # Unless Ctrl-C came when it was taken from the list, to be looked at. No thread comes between these two.
+                    is_listed = block in self.pending
+                    count = sys.getrefcount(block) - (block.next is not None)
+                    if count - is_listed <= alone:
+                        dropped.append(block)
+                    elif not is_listed:
+                        self.pending.append(block)
         lines = living_timelines() if dropped else ()
         queued = {line: line.submitted for line in lines if line.counters[COMPLETED] < line.submitted}
         for block in dropped:

@@ -19,7 +19,7 @@ from aiodev._core.sigint import sigint_held
 from aiodev._core.waiting.watcher import watcher
 from aiodev._memory import allocator as allocator_module, block, lease as lease_module, segments, slow_path
 from aiodev._memory.allocator import CachingAllocator
-from aiodev._memory.block import FREE, HOLE
+from aiodev._memory.block import CACHED, FREE, HOLE
 from aiodev._memory.lease import Admission, Lease
 
 POLICY = (allocator_module, slow_path, segments, block)
@@ -86,6 +86,29 @@ def test_a_block_that_somebody_has_is_not_taken_for_a_dropped_one() -> None:
     pool.slow_path.find_dropped()
     assert pool.totals.allocated == allocated - 1024
     assert in_hand.state == live[2].block.state != FREE
+
+
+def test_a_cached_block_that_ctrl_c_took_from_a_list_is_not_taken_for_a_dropped_one() -> None:
+    """Its bin still has it: it would be handed out from there and as free memory."""
+    memory, timeline = FakeMemory(64 << 20, 0), FakeTimeline("A")
+    pool = CachingAllocator(aiodev.Device("cpu"), memory, True, lambda line, points: line.hold(points))
+
+    buffers: list[Any] = []
+
+    def prepare() -> None:
+        buffers[:] = [pool.allocate(600, timeline) for _ in range(2)]
+        buffers[0]._record_write(timeline, timeline.submit())
+
+    def act() -> None:
+        buffers.pop(0)  # is cached, and listed, since its use is not done
+        timeline.counters[COMPLETED] = timeline.submitted
+        buffers.pop()  # looks at what is listed
+
+    with sigint_raises() as arrive:
+        for _ in interrupted_everywhere(act, allocator_module, block, prepare=prepare, arrive=arrive, least=5):
+            pool.slow_path.find_dropped()
+            assert all(cached.state == CACHED for home in pool._bins.values() for cached in home.free)
+            assert all(cached.listed is (cached in pool.pending) for home in pool._bins.values() for cached in home.free)
 
 
 def test_a_dropped_block_waits_for_all_that_is_queued(lines: set[FakeTimeline]) -> None:
