@@ -1,25 +1,39 @@
-"""Ctrl-C held back, for the length of a section that its exception must not tear.
+"""Ctrl-C held back, for the length of a section that its exception must not tear; and raised again, where it would be lost.
 
 The handler of SIGINT raises between any two instructions of the main thread. Most code can be written so that it may be left
 anywhere. What keeps several structures in step, or one of them and the system, cannot: a call has had its effect before its
 result is stored. Such a section replaces the handler meanwhile, and what has arrived is handled at its end. Handlers run in
 the main thread only, so in others there is nothing to do.
+
+Python ignores what is raised in a finalizer, or in the callback of a weak reference, and a handler may raise at the first
+instruction of one, where nothing in it could catch that. To hold the handler back would cost a finalizer several times what it
+takes itself. Python tells ``sys.unraisablehook`` of what it ignores: there the handler's signal is sent once more.
 """
 
 from __future__ import annotations
 
+import _thread
 import signal
 import sys
 import threading
+import time
+import weakref
 from collections.abc import Callable
 from contextlib import contextmanager
+from opcode import opmap
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import FrameType
+    from types import FrameType, TracebackType
 
-__all__ = ["sigint_held"]
+__all__ = ["chain_unraisable_hook", "sigint_held"]
+
+#: How much later (s) a lost signal is sent once more: by then what called the finalizer goes on, or waits for something.
+_LATER = 0.001
+#: Whose finalizers and callbacks: ours, and those of the weak references that the standard library keeps for us.
+_OURS = {__name__.partition(".")[0], "weakref", "_weakrefset"}
+_FIRST = opmap["RESUME"]
 
 
 def _in_main_thread() -> bool:
@@ -80,3 +94,72 @@ class _SigintHeld:
 
 #: One for the process, as there is one handler.
 sigint_held = _SigintHeld()
+
+
+def chain_unraisable_hook() -> None:
+    """Have signals whose handlers raise in a finalizer of ours sent once more; all else is for the hook that was there before.
+
+    Whoever sets a hook later, and does not call this one, is told of these exceptions as of any, and they are lost.
+    """
+    before = sys.unraisablehook
+
+    def hook(unraisable: sys.UnraisableHookArgs) -> None:
+        if issubclass(unraisable.exc_type, Exception) or not _is_sent_again(unraisable):
+            before(unraisable)
+
+    sys.unraisablehook = hook
+
+
+def _is_sent_again(unraisable: sys.UnraisableHookArgs) -> bool:
+    traceback = unraisable.exc_traceback
+    if traceback is None or not _in_main_thread() or "atexit" in (unraisable.err_msg or ""):  # the program is over
+        return False
+    frame = traceback.tb_frame  # the finalizer's
+    if str(frame.f_globals.get("__name__")).partition(".")[0] not in _OURS:
+        return False
+    number = _signal_of(unraisable.exc_type, traceback)
+    if number is None:
+        return False
+    try:
+        if frame.f_code.co_code[traceback.tb_lasti] == _FIRST:
+            _begin_again(frame)
+    finally:  # not before: it would arrive there
+        is_sent = _send_soon(number)
+    return is_sent
+
+
+def _signal_of(kind: type[BaseException], traceback: TracebackType | None) -> int | None:
+    """The signal whose handler raised an exception: a function in the traceback, or Python's own, which is not seen there."""
+    codes = set()
+    while traceback is not None:
+        codes.add(traceback.tb_frame.f_code)
+        traceback = traceback.tb_next
+    for number in signal.valid_signals():
+        if getattr(signal.getsignal(number), "__code__", None) in codes:
+            return number
+    return signal.SIGINT if issubclass(kind, KeyboardInterrupt) and callable(signal.getsignal(signal.SIGINT)) else None
+
+
+def _begin_again(frame: FrameType) -> None:
+    """Run a finalizer of which nothing has run: what it gives back would else be lost."""
+    own = frame.f_locals.get("self")
+    finalizers: tuple[Any, ...] = getattr(type(own), "__del__", None), weakref.finalize.__call__
+    for finalizer in finalizers:
+        if getattr(finalizer, "__code__", None) is frame.f_code:
+            finalizer(own)
+
+
+def _send_soon(number: int) -> bool:
+    try:
+        _thread.start_new_thread(_send, (number,))
+    except RuntimeError:  # the system has no thread left, or the interpreter ends
+        return False
+    return True
+
+
+def _send(number: int) -> None:
+    """Send the main thread a signal, which ends what it waits for in the system, as ``_thread.interrupt_main`` does not."""
+    time.sleep(_LATER)
+    main = threading.main_thread().ident
+    if main is not None and callable(signal.getsignal(number)):  # else it would end the process
+        signal.pthread_kill(main, number)
