@@ -170,8 +170,9 @@ def full(shape: Any, fill_value: complex, dtype: Any = None, device: DeviceLike 
     count = array.size
     if count:
         stream = current_stream(array.device)
-        is_small = count * pattern.dtype.itemsize <= HERE
-        if not (is_small and host_values.write_fresh(array, stream.timeline, pattern)):
+        # Who watches what the host writes would have it as a constant, and is to repeat the operation.
+        is_here = count * pattern.dtype.itemsize <= HERE and not host_values.watching
+        if not (is_here and host_values.write_fresh(array, stream.timeline, pattern)):
             fill_array(array, stream, count, pattern.tobytes())
     return array
 

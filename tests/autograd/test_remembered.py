@@ -101,6 +101,17 @@ async def test_a_gradient_to_begin_with(engine: Engine) -> None:
         pytest.fail("it is not remembered")
 
 
+async def test_a_gradient_of_a_part_is_remembered(engine: Engine) -> None:
+    """It is zeros, in a part of which something is written: of other values each time."""
+    await remember(engine, lambda x: (x[1:3] * x[::2] * 2.0).sum() + x[1] * x[1], a_leaf((1.0, 2.0, 3.0, 4.0)))
+    count = engine.count
+    for values in ((5.0, 1.0, -2.0, 3.0), (0.5, 4.0, 1.0, -1.0)):
+        a, b, c, _ = values
+        (found,) = await gradients(lambda x: (x[1:3] * x[::2] * 2.0).sum() + x[1] * x[1], a_leaf(values))
+        assert found == [2 * b, 2 * a + 2 * b, 4 * c, 0.0]
+    assert engine.count == count
+
+
 async def test_passes_add_to_what_a_leaf_has(engine: Engine) -> None:
     """The sum is another array, as ever."""
     x = a_leaf()
