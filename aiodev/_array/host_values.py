@@ -62,6 +62,8 @@ def write_fresh(array: Array, timeline: Timeline, values: HostArray) -> bool:
     buffer = array._buffer
     if timeline.recording is not None or not buffer.source.host_accessible:
         return False  # a replay writes them anew, since other arrays may get the memory meanwhile
+    if timeline.lost is not None:
+        return False  # which the submission tells
     if (buffer._read or buffer._written) and buffer.pending():
         return False
     host_window(array)[...] = values
