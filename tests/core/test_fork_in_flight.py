@@ -431,7 +431,7 @@ import asyncio, concurrent.futures, gc, random, signal
 choose = random.Random(int(sys.argv[1]))
 kept, waiters, done = [], [], []
 future = concurrent.futures.Future()
-x = aiodev.zeros(4, device="cpu")
+x = aiodev.zeros(1 << 14, device="cpu")  # by an operation, as not what the host writes itself
 calls = choose.random() < 0.4  # which start the parent's watcher
 
 
