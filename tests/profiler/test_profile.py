@@ -54,14 +54,14 @@ async def test_kernels_and_copies_in_their_place(device) -> None:
         stream.copy(x, np.ones(64, np.float32))
         double[64, stream](x, out)
         with stream:
-            aiodev.zeros(32, dtype=np.float32)
+            aiodev.zeros(1 << 15, dtype=np.float32)  # a smaller one is written by the host
         await stream.synchronize()
     copy, kernel, fill = work(prof)
     assert [copy.name, kernel.name, fill.name] == ["copy", "double", "fill"]
     assert {each.stream_id for each in work(prof)} == {stream.stream_id}
     assert {each.device for each in work(prof)} == {aiodev.Device(device)}
     assert {each.task for each in work(prof)} == {"the task"}
-    assert [copy.nbytes, kernel.nbytes, fill.nbytes] == [256, 512, 128]
+    assert [copy.nbytes, kernel.nbytes, fill.nbytes] == [256, 512, 1 << 17]
     assert [copy.shape, kernel.shape, fill.shape] == [None, (64,), None]
     assert all(each.site is not None and each.site.startswith(__file__) for each in work(prof))
     times = [(each.submitted_ns, each.start_ns, each.end_ns) for each in work(prof)]
