@@ -210,7 +210,7 @@ def test_the_first_use_of_a_device_is_told() -> None:
         import asyncio, aiodev
         async def main():
             aiodev.set_sync_debug_mode("error")
-            array = aiodev.zeros(3, device="cpu")
+            array = aiodev.zeros(1 << 17, device="cpu")
             try:
                 array.numpy_blocking()
             except aiodev.SyncError as error:
