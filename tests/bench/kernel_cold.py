@@ -26,7 +26,7 @@ FUNCTIONS = (
 _START = """
 import time; began = time.perf_counter()
 import aiodev
-aiodev.full(1, 1.0, device="cpu").numpy_blocking()
+aiodev.full(1 << 14, 1.0, device="cpu").numpy_blocking()  # more than the host writes itself
 print(time.perf_counter() - began)
 """
 _FUNCTIONS = """
