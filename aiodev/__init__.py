@@ -6,6 +6,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
 
 from aiodev import dtypes, memory
+from aiodev._array import assignment as _assignment  # noqa: F401  (tells arrays how they are assigned to)
 from aiodev._array.array import Array
 from aiodev._array.broadcast import broadcast_to
 from aiodev._array.creation import (

@@ -22,26 +22,26 @@ from aiodev._array.protocols import Protocols
 from aiodev._array.transfer import copy_into
 from aiodev._core.arguments import instance
 from aiodev._core.errors import BackendError, ClosedError, InvalidDeviceError
+from aiodev._core.hooks import Hook
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
 from aiodev._core.waiting.reactor import others_first
 from aiodev._memory.allocators import allocator_of
-from aiodev._memory.buffer import Buffer, record_torn, why_read_only
+from aiodev._memory.buffer import Buffer, record_torn
 
 if TYPE_CHECKING:
     from aiodev._core.backend.device import Device
     from aiodev._core.backend.registry import DeviceLike
     from aiodev._core.streams.completion import Completion
 
-__all__ = ["Array", "allocate", "array_of", "make_array", "view_of"]
+__all__ = ["Array", "allocate", "array_of", "assign", "fill_array", "make_array", "view_of"]
 
 
 _pack_address = struct.Struct("<q").pack
 #: The key of a row.
 _ROW = (0,)
-#: What an index has that chooses a view, and the numbers that are written to one by themselves.
-_VIEWING = frozenset((int, slice, type(None), type(...)))
-_NUMBERS = frozenset((bool, int, float, complex))
+#: (x, index, value): writes a value to the elements that an index chooses.
+assign: Hook[[Any, Any, Any], None] = Hook("aiodev._array.assignment")
 #: Of the array API standard; each has all that the ones before it have.
 _VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
 
@@ -330,37 +330,7 @@ class Array(Operators, Methods, Protocols):
             >>> x.numpy_blocking()
             array([-1,  7,  7, -1, -1])
         """
-        if not self._form.writable:
-            raise ValueError(f"an array of the shape {self.shape} cannot be assigned to: it is read-only{why_read_only(self)}")
-        items = index if index.__class__ is tuple else (index,)
-        is_view = _VIEWING.issuperset([item.__class__ for item in items])
-        if not (is_view and self[index]._take_value(value)):
-            indexing.put(self, index, value)
-
-    def _take_value(self, value: Any) -> bool:
-        """Write a number, or an array of the same shape and dtype; False of what else there is."""
-        form = self._form
-        if value.__class__ is Array:
-            other = value._form
-            is_alike = other.shape == form.shape and other.dtype is form.dtype and other.device is form.device
-            if is_alike:
-                copy_into(self, value)
-            return is_alike
-        if value.__class__ not in _NUMBERS:
-            return False
-        try:
-            number = np.array(value, form.dtype)
-        except (OverflowError, TypeError, ValueError):  # which `put` says better
-            return False
-        stream, shape = current_stream(form.device), form.shape
-        if form.packed and form.size:
-            fill_array(self, stream, form.size, number.tobytes())
-        elif form.size:
-            one = allocate((), form.dtype, stream)
-            fill_array(one, stream, 1, number.tobytes())
-            repeated = form_of(form.device, form.dtype, shape, (0,) * len(shape), False)
-            stream.copy(self, array_of(one._buffer, one._address, repeated))
-        return True
+        assign.call(self, index, value)
 
     def reshape(self, *shape: Any) -> Array:
         """The same elements in C order in another shape; one length may be -1.

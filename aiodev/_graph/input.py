@@ -65,7 +65,7 @@ class Inputs(dict[str, Input]):
     def take(self, runs: Sequence[Run]) -> None:
         """Take the commands in which inputs are: the capture is over, or the file is read."""
         self._rounds = [node for run in runs for node in run.nodes if isinstance(node, Round)]
-        self._runs = runs
+        self._runs, self._taken, self._fixed = runs, None, None
 
     def _addresses(self) -> tuple[list[int], list[Place]]:
         """Each address among the arguments, ascending, and its place, as it was when this was first asked for."""

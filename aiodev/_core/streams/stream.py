@@ -145,7 +145,7 @@ class Stream(NativeStream):
         self.timeline = Timeline(handle, resolved, self.priority, reserve, repr(self), external=(driver_stream, external))
         _streams.enter(self.stream_id, self)
         self._bind()
-        self.timeline.feeds(self)
+        self.timeline.belongs_to(self)
 
     def _limit(self, maxsize: int, low_water: int | None) -> None:
         """Allow so many pending operations."""

@@ -210,7 +210,7 @@ class Timeline:
             self.operations.started(None)
         return self.operations
 
-    def feeds(self, stream: Bound) -> None:
+    def belongs_to(self, stream: Bound) -> None:
         """Have its stream, for as long as it lives, be told whenever ``operations`` is replaced."""
         self._stream = weakref.ref(stream)
 
