@@ -385,8 +385,8 @@ async def test_what_was_not_submitted_whole_does_not_run_without_its_code(
     assert await x.tolist() == [1] * 8
 
 
-# The gate of a call that is over already may be dropped here. Python ignores what is raised in its finalizer, and of a signal it
-# is raised again, which test_interrupts_in_finalizers.py is about.
+# The gate of a call that is over already may be dropped here. Python ignores what is raised in its finalizer; of a signal it is
+# raised again, which test_interrupts_in_finalizers.py is about.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("kind", ["call", "future", "other device"])
 async def test_a_stream_goes_on_after_an_interrupted_gate(
