@@ -24,6 +24,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -104,9 +105,9 @@ class Whole:
 
     @staticmethod
     def hold_all() -> None:
-        """Before a fork: wait until nobody holds any, for ``FORK_PATIENCE`` seconds at most."""
+        """Before a fork: wait until nobody holds any, and no thread of aiodev imports; ``FORK_PATIENCE`` seconds at most."""
         deadline = time.monotonic() + FORK_PATIENCE
-        while not all(each._hold() for each in Whole._all):
+        while not all(each._hold() for each in Whole._all) or _importing():
             if time.monotonic() > deadline:
                 return
             Whole.let_go()  # who holds that one may wait for another
@@ -131,6 +132,16 @@ class Whole:
             if not each._held:
                 each._lock = threading.RLock()
         Whole.let_go()
+
+
+def _importing() -> bool:
+    """Whether a thread of aiodev is importing a module, which a child would have in part, with its lock held for good.
+
+    Threads of the program's are its own affair, as they are without aiodev: such an import may be the whole program.
+    """
+    locks = [reference() for reference in list(getattr(sys.modules["_frozen_importlib"], "_module_locks", {}).values())]
+    owners = {lock.owner for lock in locks if lock is not None}
+    return any(thread.ident in owners for thread in threading.enumerate() if thread.name.startswith("aiodev-"))
 
 
 def _run() -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -116,6 +120,27 @@ def test_a_fork_waits_until_it_is_done(whole: at_fork.Whole, monkeypatch: pytest
     assert check_in_child(lambda: done == [1] and free(whole))
     thread.join()
     assert free(whole)
+
+
+@pytest.mark.parametrize(("name", "waits"), [("aiodev-load", True), ("program", False)])
+def test_a_fork_waits_for_imports(name: str, waits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that a thread of aiodev imports is whole in the child; the program's own imports are waited for by nobody."""
+    source = "import its_stage\nits_stage.begun.set()\nassert its_stage.go_on.wait(30)\ndone = 1\n"
+    (tmp_path / "slow_module.py").write_text(source)
+    stage = SimpleNamespace(begun=threading.Event(), go_on=threading.Event())
+    monkeypatch.setitem(sys.modules, "its_stage", stage)
+    monkeypatch.syspath_prepend(tmp_path)
+    if waits:
+        monkeypatch.setattr(at_fork.time, "sleep", lambda seconds: stage.go_on.set())
+    thread = threading.Thread(target=importlib.import_module, args=("slow_module",), name=name)
+    thread.start()
+    assert stage.begun.wait(30)
+    try:
+        assert check_in_child(lambda: hasattr(sys.modules["slow_module"], "done") is waits)
+    finally:
+        stage.go_on.set()
+        thread.join()
+        del sys.modules["slow_module"]
 
 
 def test_who_never_ends_does_not_keep_others_from_forking(whole: at_fork.Whole, monkeypatch: pytest.MonkeyPatch) -> None:

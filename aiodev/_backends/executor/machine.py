@@ -5,10 +5,15 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-__all__ = ["SPEED", "host_features", "host_target", "llvm", "make_machine"]
+from aiodev._core.at_fork import Whole
+
+__all__ = ["SPEED", "host_features", "host_target", "llvm", "make_machine", "using_llvm"]
 
 #: LLVM's level of optimisation where machine code is generated.
 SPEED = 2
+
+#: Held by threads that call LLVM, whose interface has a lock of its own, which a forked child must not find locked.
+using_llvm = Whole()
 
 
 def llvm() -> Any:
@@ -38,8 +43,9 @@ def make_machine(processor: str | None = None, features: str | None = None) -> A
 @functools.cache
 def host_target() -> str:
     """All that decides what LLVM makes for this machine."""
-    binding = llvm()
-    return f"{binding.get_process_triple()} {binding.get_host_cpu_name()} {host_features()}"
+    with using_llvm:
+        binding = llvm()
+        return f"{binding.get_process_triple()} {binding.get_host_cpu_name()} {host_features()}"
 
 
 def host_features() -> str:

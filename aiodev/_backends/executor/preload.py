@@ -23,6 +23,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from aiodev._backends.executor.machine import using_llvm
+
 _RTLD_NOW = 2
 
 
@@ -50,4 +52,5 @@ def load_llvm() -> None:
         if library.exists():
             dlopen = ctypes.CDLL(None).dlopen
             dlopen.argtypes, dlopen.restype = [ctypes.c_char_p, ctypes.c_int], ctypes.c_void_p
-            dlopen(str(library).encode(), _RTLD_NOW)
+            with using_llvm:
+                dlopen(str(library).encode(), _RTLD_NOW)

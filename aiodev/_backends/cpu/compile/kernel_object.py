@@ -17,13 +17,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from aiodev._backends.compile.disk_cache import pack, unpack
-from aiodev._backends.executor.machine import llvm, make_machine
+from aiodev._backends.executor.machine import llvm, make_machine, using_llvm
 from aiodev._backends.executor.preload import quiet_import
-from aiodev._core.at_fork import Whole
 
 __all__ = ["KernelObject", "link", "outside"]
-
-_lock = Whole()
 
 
 class KernelObject(NamedTuple):
@@ -67,7 +64,7 @@ class KernelObject(NamedTuple):
 def link(entry: KernelObject) -> int:
     """Link an object file into this process; returns the entry's address, which stays valid for ever. May import numba."""
     numba: Any = _numba() if entry.needs_numba else None
-    with _lock:
+    with using_llvm:
         _engine.add_object_file(llvm().object_file.ObjectFileRef.from_data(entry.code))
         _engine.finalize_object()
         for symbol, constants in entry.environments:
