@@ -15,7 +15,7 @@ from aiodev.kernels.arguments import array_of, dtype_of
 from aiodev.kernels.elementwise.ufunc import DType, Elementwise, Operand
 from aiodev.kernels.warmup import COMMON_DTYPES, register_sample
 
-__all__ = ["astype", "clip", "convert", "where"]
+__all__ = ["astype", "clip", "convert", "convert_elements", "where"]
 
 
 def _types_of_where(*kinds: Any) -> Sequence[DType]:

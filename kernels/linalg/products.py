@@ -25,7 +25,7 @@ from aiodev.kernels.linalg.tiling import batches_of, fitting, is_fit, least_for,
 from aiodev.kernels.tuning import TILED
 from aiodev.kernels.warmup import register_sample
 
-__all__ = ["matmul", "matrix_transpose", "multiply_matrices", "tensordot", "vecdot"]
+__all__ = ["matmul", "matrix_transpose", "multiply_into", "multiply_matrices", "tensordot", "vecdot"]
 
 DType = np.dtype[Any]
 
@@ -79,7 +79,7 @@ def matmul(
     elif result.size and not gemv.multiply_one(call, x1, x2, result):
         shown = result if x1.ndim > 1 else result[..., None, :]
         shown = shown if x2.ndim > 1 else shown[..., None]
-        _fill(call, convert(call, a, dtype), convert(call, b, dtype), shown, dtype)
+        multiply_into(call, convert(call, a, dtype), convert(call, b, dtype), shown, dtype)
     return result
 
 
@@ -171,17 +171,17 @@ def tensordot(
     result = call.new((*shape[0], *shape[1]), dtype)
     if result.size:
         parts = convert(call, left, dtype), convert(call, right, dtype), result.reshape(left.shape[0], right.shape[1])
-        _fill(call, *parts, dtype)
+        multiply_into(call, *parts, dtype)
     return result
 
 
-def _fill(call: aiodev.Call, a: aiodev.Array, b: aiodev.Array, out: aiodev.Array, dtype: DType) -> None:
-    """Compute ``a @ b`` into ``out``; all have two dimensions or more, the same dtype, and shapes that fit."""
+def multiply_into(call: aiodev.Call, a: aiodev.Array, b: aiodev.Array, out: aiodev.Array, dtype: DType) -> None:
+    """Compute ``a @ b`` into ``out``, which has elements; all have two dimensions or more, that dtype, and shapes that fit."""
     loops = not aiodev.capabilities(out.device).simt
     if loops and dtypes.is_stored_only(dtype):
         computed = dtypes.compute_dtype(dtype)
         whole = aiodev.empty(out.shape, computed, out.device)
-        _fill(call, convert(call, a, computed), convert(call, b, computed), whole, computed)
+        multiply_into(call, convert(call, a, computed), convert(call, b, computed), whole, computed)
         out.copy_from(astype(whole, dtype))
         return
     unit = _unit(call, dtype)
@@ -189,7 +189,7 @@ def _fill(call: aiodev.Call, a: aiodev.Array, b: aiodev.Array, out: aiodev.Array
     by_loops = unit is None and loops
     if not is_fit(out, packed=by_loops or out.ndim > 3):
         whole = call.scratch(out.shape, dtype)
-        _fill(call, a, b, whole, dtype)
+        multiply_into(call, a, b, whole, dtype)
         call.copy(out, whole)
     elif unit is not None and out.ndim == 2 and rows * columns * a.shape[-1] <= least_for(rows, columns):
         call.launch(multiply_once, 1, *unit, a, b, out)  # of any strides

@@ -11,11 +11,10 @@ from typing import Any
 import aiodev
 from aiodev import dtypes
 from aiodev.kernels.arguments import as_float, broadcast, flags, repeated
-from aiodev.kernels.elementwise.conversion import astype
-from aiodev.kernels.elementwise.table import multiply
-from aiodev.kernels.linalg.products import matmul
+from aiodev.kernels.elementwise.conversion import astype, convert, convert_elements
+from aiodev.kernels.linalg.products import multiply_into
 from aiodev.kernels.nn.bodies import exponentials, largest, scale_all
-from aiodev.kernels.nn.normalization import softmax
+from aiodev.kernels.nn.normalization import softmax_of_rows
 from aiodev.kernels.thread_block import has_teams
 from aiodev.kernels.tuning import ATTENDED_EACH
 from aiodev.kernels.warmup import register_sample
@@ -75,7 +74,13 @@ def clear_hidden(stack: int, query: int, key: int, causal: bool, kind: int, mask
         weights[stack, query, key] = 0
 
 
-@aiodev.operation(reads=["query", "key", "mask"], name="attention_weights")
+@aiodev.kernel(uniform=True)
+def scale_elements(i: int, factor: Any, x: Any, out: Any) -> None:
+    """One feature of a query."""
+    out[i] = x[i] * factor
+
+
+@aiodev.operation(reads=["query", "key", "mask"])
 def attention_weights(
     call: aiodev.Call,
     query: aiodev.Array,
@@ -87,25 +92,55 @@ def attention_weights(
     scale: float,
 ) -> aiodev.Array:
     """The weights, a matrix for each of the stack: rows are of queries, columns of keys."""
-    scores = matmul(multiply(query, scale), key.mT)
-    if not scores.size:
-        return scores
-    stack = math.prod(scores.shape[:-2])
-    flat = scores.reshape(stack, *scores.shape[-2:])
+    weights = call.new(_shape_of_weights(call, query, key, mask), query.dtype)
+    _weigh(call, query, key, mask, is_causal, scale, weights)
+    return weights
+
+
+def _shape_of_weights(
+    call: aiodev.Call, query: aiodev.Array, key: aiodev.Array, mask: aiodev.Array | None
+) -> tuple[int, ...]:
+    masked = () if mask is None else mask.shape[:-2]
+    return *broadcast(call.name, query.shape[:-2], key.shape[:-2], masked), query.shape[-2], key.shape[-2]
+
+
+def _weigh(
+    call: aiodev.Call,
+    query: aiodev.Array,
+    key: aiodev.Array,
+    mask: aiodev.Array | None,
+    is_causal: bool,
+    scale: float,
+    weights: aiodev.Array,
+) -> None:
+    """Compute the weights of queries into an array of the dtype that they are computed with, without gaps."""
+    if not weights.size:
+        return
+    dtype, (queries, keys) = weights.dtype, weights.shape[-2:]
+    scaled = call.scratch(query.shape, dtype)
+    if query.size:
+        given = call.reshape(convert(call, query, dtype), query.size)
+        call.launch(scale_elements, query.size, dtype.type(scale), given, scaled.reshape(query.size))
+    if mask is not None:
+        scaled = repeated(scaled, (*weights.shape[:-1], query.shape[-1]))
+    multiply_into(call, scaled, convert(call, key.mT, dtype), weights, dtype)
+    rows = math.prod(weights.shape[:-1])
+    flat = weights.reshape(rows // queries, queries, keys)
     kind, given = NONE, flat
     if mask is not None:
         kind = CHOSEN if mask.dtype.kind == "b" else ADDED
-        given = repeated(mask, scores.shape).reshape(flat.shape)
+        given = mask if kind == CHOSEN else convert(call, mask, dtype)
+        given = call.reshape(repeated(given, weights.shape), flat.shape)
     if has_teams(call.device):
         if is_causal or kind != NONE:
             call.launch(hide_scores, flat.shape, is_causal, kind, given, flat)
-        softmax(flat, out=flat)
+        matrix = flat.reshape(rows, keys)
+        softmax_of_rows(call, matrix, matrix, False, True)
         if kind != NONE:
             call.launch(clear_hidden, flat.shape, is_causal, kind, given, flat)
-        return scores
-    group = max(1, ATTENDED_EACH // flat.shape[2])
-    call.launch(weigh_rows, -(-stack * flat.shape[1] // group), group, is_causal, kind, given, flat)
-    return scores
+        return
+    group = max(1, ATTENDED_EACH // keys)
+    call.launch(weigh_rows, -(-rows // group), group, is_causal, kind, given, flat)
 
 
 @aiodev.operation(reads=["query", "key", "value", "attn_mask"])
@@ -164,11 +199,16 @@ def scaled_dot_product_attention(
             raise ValueError(f"{call.name}: attn_mask has the shape {attn_mask.shape}, which does not broadcast to {shape}")
         if attn_mask.dtype.kind != "b" and attn_mask.dtype != query.dtype:
             raise TypeError(f"{call.name}: attn_mask is {attn_mask.dtype}: expected truth values, or {query.dtype}")
-        query = repeated(query, (*stack, *query.shape[-2:]))
-    factor = scale_of(call.name, scale, query.shape[-1])
-    query, key, value, attn_mask = widened(query, key, value, attn_mask)
-    result = matmul(attention_weights(query, key, attn_mask, is_causal=bool(is_causal), scale=factor), value)
-    return astype(result, dtype, copy=False)
+    factor, computed = scale_of(call.name, scale, query.shape[-1]), dtypes.compute_dtype(dtype)
+    result = call.new((*stack, query.shape[-2], value.shape[-1]), dtype)
+    if result.size:
+        weights = call.scratch(_shape_of_weights(call, query, key, attn_mask), computed)
+        _weigh(call, query, key, attn_mask, bool(is_causal), factor, weights)
+        sums = result if dtype == computed else call.scratch(result.shape, computed)
+        multiply_into(call, weights, convert(call, value, computed), sums, computed)
+        if sums is not result:
+            call.launch(convert_elements, sums.size, sums.reshape(sums.size), result.reshape(sums.size))
+    return result
 
 
 def widened(*arrays: Any) -> Any:

@@ -25,7 +25,7 @@ from aiodev.kernels.tuning import (
     TURNED_ROWS,
 )
 
-__all__ = ["layer_norm", "log_softmax", "rms_norm", "softmax"]
+__all__ = ["layer_norm", "log_softmax", "rms_norm", "softmax", "softmax_of_rows"]
 
 
 @aiodev.operation(reads=["x"], writes="out", in_place="x")
@@ -144,16 +144,21 @@ def _softmax(call: aiodev.Call, x: aiodev.Array, axis: int, logarithm: bool) -> 
         _softmax_columns(call, call.packed(x).reshape(shape), moved.packed.reshape(shape), logarithm)
         return moved.finish(result)
     source, target, moved = _rows(call, x, at, result)
-    same = _is_in_place(call, source, target)
+    softmax_of_rows(call, source, target, logarithm, _is_in_place(call, source, target))
+    return moved.finish(result)
+
+
+def softmax_of_rows(call: aiodev.Call, x: aiodev.Array, out: aiodev.Array, logarithm: bool, same: bool) -> None:
+    """Compute the softmax of a matrix's rows, or its logarithm, as a part of a call; ``same``: the result replaces them."""
+    rows, length = x.shape
     short = length * x.itemsize <= (TURNED if x.nbytes <= NEAR else TURNED_FAR)
-    if short and source.shape[0] >= TURNED_ROWS and not has_teams(x.device):
-        _softmax_short_rows(call, source, target, logarithm)
+    if short and rows >= TURNED_ROWS and not has_teams(x.device):
+        _softmax_short_rows(call, x, out, logarithm)
     elif length <= bodies.BLOCK:
         group = max(1, NORMALISED_EACH // length)
-        call.launch(bodies.softmax_rows, -(-source.shape[0] // group), group, logarithm, same, source, target)
+        call.launch(bodies.softmax_rows, -(-rows // group), group, logarithm, same, x, out)
     else:
-        _softmax_blocks(call, source, target, logarithm, same)
-    return moved.finish(result)
+        _softmax_blocks(call, x, out, logarithm, same)
 
 
 def _softmax_blocks(call: aiodev.Call, x: aiodev.Array, out: aiodev.Array, logarithm: bool, same: bool) -> None:
