@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import aiodev
-from aiodev.kernels.arguments import ahead_of_others, known
+from aiodev.kernels.arguments import ahead_of_others, broadcast, known, repeated
 from aiodev.kernels.elementwise.conversion import astype, where
-from aiodev.kernels.elementwise.table import add, equal, greater, less, multiply
+from aiodev.kernels.elementwise.table import add, equal
 from aiodev.kernels.indexing import bodies
 from aiodev.kernels.indexing.put import put as put_at, put_slices
 from aiodev.kernels.indexing.search import nonzero_blocking, put_selected, submit_select
@@ -265,20 +265,26 @@ def _sum_of(
     if not any(isinstance(each, aiodev.Array) for each in indices):
         parts = [_within(np.asarray(each), x.shape[d], d) * n for each, n, d in zip(indices, steps, dims, strict=True)]
         return np.asarray(sum(np.broadcast_arrays(*parts)) + offset)
-    total: aiodev.Array | None = None
-    for given, step, dim in zip(indices, steps, dims, strict=True):
-        each = _find_places(_on_device(given, x, dim), x.shape[dim], step, offset if total is None else 0)
-        total = each if total is None else add(total, each)
-    assert total is not None
-    return total
+    return _find_places(
+        [_on_device(each, x, d) for each, d in zip(indices, dims, strict=True)],
+        lengths=tuple([x.shape[d] for d in dims]),
+        steps=tuple(steps),
+        offset=offset,
+    )
 
 
-@aiodev.operation(reads=["indices"], numbers=["length", "step", "offset"], name="put")
-def _find_places(call: aiodev.Call, indices: aiodev.Array, length: Any, step: Any, offset: Any) -> aiodev.Array:
-    places = call.new(indices.shape, np.int64)
-    if indices.size:
-        flat = call.packed(indices).reshape(indices.size)
-        call.launch(bodies.find_places, indices.size, length, step, offset, flat, places.reshape(indices.size))
+@aiodev.operation(reads=["*indices"], name="index")
+def _find_places(
+    call: aiodev.Call, indices: Sequence[aiodev.Array], /, *, lengths: tuple[int, ...], steps: tuple[int, ...], offset: int
+) -> aiodev.Array:
+    """Where the elements are that indices into several dimensions choose together; nowhere, if one is out of bounds."""
+    places = call.new(broadcast(call.name, *(each.shape for each in indices)), np.int64)
+    if places.size:
+        flat = [call.reshape(repeated(each, places.shape), places.size) for each in indices]
+        found = places.reshape(places.size)
+        call.launch(bodies.find_places, places.size, lengths[0], steps[0], offset, flat[0], found)
+        for length, step, each in zip(lengths[1:], steps[1:], flat[1:], strict=True):
+            call.launch(bodies.add_places, places.size, length, step, each, found)
     return places
 
 
@@ -374,14 +380,6 @@ def _combine(
     if not any(isinstance(each, aiodev.Array) for each in indices):
         inside = [_within(np.asarray(each), n, d) for each, n, d in zip(indices, lengths, dims, strict=True)]
         return aiodev.asarray(np.ravel_multi_index(np.broadcast_arrays(*inside), tuple(lengths)), device=x.device)
-    outside = math.prod(lengths)
-    total: aiodev.Array | int = 0
-    wrong: aiodev.Array | None = None
-    for given, length, dim in zip(indices, lengths, dims, strict=True):
-        each = astype(_on_device(given, x, dim), np.int64, copy=False)
-        each = where(less(each, 0), add(each, length), each)
-        beyond = where(less(each, 0), True, greater(each, length - 1))
-        wrong = beyond if wrong is None else where(beyond, True, wrong)
-        total = add(multiply(total, length) if isinstance(total, aiodev.Array) else total, each)
-    assert wrong is not None
-    return where(wrong, outside, total)
+    steps = tuple([math.prod(lengths[k + 1 :]) for k in range(len(lengths))])
+    given = [_on_device(each, x, d) for each, d in zip(indices, dims, strict=True)]
+    return _find_places(given, lengths=tuple(lengths), steps=steps, offset=0)

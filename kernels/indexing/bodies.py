@@ -26,6 +26,7 @@ __all__ = [
     "add_elements",
     "add_items",
     "add_parts",
+    "add_places",
     "add_slices",
     "fill_one",
     "find_places",
@@ -152,6 +153,13 @@ def find_places(i: int, length: int, step: int, offset: int, indices: Any, out: 
     """Where the elements are that an index into one dimension chooses; nowhere, where it is out of bounds."""
     place = place_of(indices[i], length, RAISE)
     out[i] = place * step + offset if place >= 0 else NOWHERE
+
+
+@aiodev.kernel(uniform=True)
+def add_places(i: int, length: int, step: int, indices: Any, out: Any) -> None:
+    """How much further they are by an index into another dimension."""
+    place = place_of(indices[i], length, RAISE)
+    out[i] = out[i] + place * step if place >= 0 else NOWHERE
 
 
 @aiodev.kernel(uniform=True)

@@ -135,6 +135,7 @@ def _cpu_fields() -> dict[str, str]:
     return fields
 
 
+@functools.cache
 def cache_bytes(level: int, core: int = 0) -> int:
     """Size of a core's cache of ``level``; 0 when unknown."""
     for directory in sorted(Path(f"/sys/devices/system/cpu/cpu{core}/cache").glob("index*")):
