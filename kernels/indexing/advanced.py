@@ -21,13 +21,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import aiodev
-from aiodev.kernels.arguments import ahead_of_others, broadcast, known, repeated
+from aiodev.kernels.arguments import ahead_of_others, broadcast, known
 from aiodev.kernels.elementwise.conversion import astype, where
 from aiodev.kernels.elementwise.table import add, equal
-from aiodev.kernels.indexing import bodies
 from aiodev.kernels.indexing.put import put as put_at, put_slices
 from aiodev.kernels.indexing.search import nonzero_blocking, put_selected, submit_select
-from aiodev.kernels.indexing.take import take
+from aiodev.kernels.indexing.take import find_places, take, take_together
 from aiodev.kernels.manipulation.views import moveaxis
 from aiodev.kernels.reductions import any as any_of
 
@@ -61,20 +60,28 @@ def get(x: aiodev.Array, index: Any) -> aiodev.Array:
     view = x[chosen.basic]
     dims = sorted(chosen.arrays)
     if len(dims) == 1:
-        indices = _on_device(chosen.arrays[dims[0]], view, dims[0])
+        indices = _on_device(chosen.arrays[dims[0]], view.shape[dims[0]], dims[0], x)
         taken = take(view, indices, axis=dims[0])
         if chosen.together or not dims[0]:
             return taken
         return moveaxis(taken, range(dims[0], dims[0] + indices.ndim), range(indices.ndim))
-    lengths = [view.shape[d] for d in dims]
-    combined = _combine([chosen.arrays[d] for d in dims], lengths, dims, view)
     rest = [d for d in range(view.ndim) if d not in dims]
-    rows = view.transpose(*dims, *rest).reshape(math.prod(lengths), *(view.shape[d] for d in rest))
-    taken = take(rows, combined, axis=0)
+    taken = _take_together(view.transpose(*dims, *rest), [chosen.arrays[d] for d in dims], dims)
     before = dims[0] if chosen.together else 0
     if not before:
         return taken
-    return moveaxis(taken, range(combined.ndim), range(before, before + combined.ndim))
+    ndim = taken.ndim - len(rest)
+    return moveaxis(taken, range(ndim), range(before, before + ndim))
+
+
+def _take_together(x: aiodev.Array, indices: Sequence[aiodev.Array | _Host], dims: Sequence[int]) -> aiodev.Array:
+    """What indices into the first dimensions choose together; these are called ``dims`` in messages."""
+    lengths, rest = x.shape[: len(dims)], x.shape[len(dims) :]
+    if any(isinstance(each, aiodev.Array) for each in indices):
+        return take_together(x, [_on_device(each, n, d, x) for each, n, d in zip(indices, lengths, dims, strict=True)])
+    inside = [_within(np.asarray(each), n, d) for each, n, d in zip(indices, lengths, dims, strict=True)]
+    places = np.ravel_multi_index(np.broadcast_arrays(*inside), lengths)
+    return take(x.reshape(math.prod(lengths), *rest), aiodev.asarray(places, device=x.device), axis=0)
 
 
 def put(x: aiodev.Array, index: Any, value: Any) -> None:
@@ -108,7 +115,7 @@ def _put_slices(x: aiodev.Array, items: tuple[Any, ...], value: Any) -> bool:
     ((axis, given),) = chosen.arrays.items()
     if not view.is_contiguous or not (chosen.together or axis == 0):
         return False
-    indices = _on_device(given, view, axis)
+    indices = _on_device(given, view.shape[axis], axis, x)
     shape = (*view.shape[:axis], *indices.shape, *view.shape[axis + 1 :])
     values = _broadcast_value(_converted(value, x), shape)
     if values.size:
@@ -217,7 +224,7 @@ def _places_of(x: aiodev.Array, items: tuple[Any, ...]) -> aiodev.Array:
     dims = sorted(chosen.arrays)
     rest = [d for d in range(view.ndim) if d not in dims]
     if x.ndim == view.ndim == 1:
-        return _on_device(chosen.arrays[0], view, 0)
+        return _on_device(chosen.arrays[0], view.shape[0], 0, x)
     offset, steps = _steps_of(x.shape, chosen.basic)
     places = _sum_of([chosen.arrays[d] for d in dims], [steps[d] for d in dims], offset, dims, view)
     before, ndim = dims[0] if chosen.together else 0, places.ndim
@@ -266,7 +273,7 @@ def _sum_of(
         parts = [_within(np.asarray(each), x.shape[d], d) * n for each, n, d in zip(indices, steps, dims, strict=True)]
         return np.asarray(sum(np.broadcast_arrays(*parts)) + offset)
     return _find_places(
-        [_on_device(each, x, d) for each, d in zip(indices, dims, strict=True)],
+        [_on_device(each, x.shape[d], d, x) for each, d in zip(indices, dims, strict=True)],
         lengths=tuple([x.shape[d] for d in dims]),
         steps=tuple(steps),
         offset=offset,
@@ -280,11 +287,7 @@ def _find_places(
     """Where the elements are that indices into several dimensions choose together; nowhere, if one is out of bounds."""
     places = call.new(broadcast(call.name, *(each.shape for each in indices)), np.int64)
     if places.size:
-        flat = [call.reshape(repeated(each, places.shape), places.size) for each in indices]
-        found = places.reshape(places.size)
-        call.launch(bodies.find_places, places.size, lengths[0], steps[0], offset, flat[0], found)
-        for length, step, each in zip(lengths[1:], steps[1:], flat[1:], strict=True):
-            call.launch(bodies.add_places, places.size, length, step, each, found)
+        find_places(call, indices, lengths, steps, offset, places)
     return places
 
 
@@ -358,10 +361,11 @@ def _check_mask(mask: aiodev.Array | _Host, lengths: Sequence[int], axis: int) -
         raise IndexError(f"a mask of the shape {mask.shape} for dimensions {axis}… of the lengths {tuple(lengths)}")
 
 
-def _on_device(indices: aiodev.Array | _Host, x: aiodev.Array, dim: int) -> aiodev.Array:
+def _on_device(indices: aiodev.Array | _Host, length: int, dim: int, x: aiodev.Array) -> aiodev.Array:
+    """An index into a dimension as an array on the device of ``x``."""
     if isinstance(indices, aiodev.Array):
         return indices
-    return aiodev.asarray(_within(indices, x.shape[dim], dim), device=x.device)
+    return aiodev.asarray(_within(indices, length, dim), device=x.device)
 
 
 def _within(indices: _Host, length: int, dim: int) -> _Host:
@@ -371,15 +375,3 @@ def _within(indices: _Host, length: int, dim: int) -> _Host:
     if wrong.any():
         raise IndexError(f"index {positions[wrong][0]} is out of bounds for dimension {dim} of length {length}")
     return np.where(positions < 0, positions + length, positions)
-
-
-def _combine(
-    indices: Sequence[aiodev.Array | _Host], lengths: Sequence[int], dims: Sequence[int], x: aiodev.Array
-) -> aiodev.Array:
-    """One index into several dimensions as one; out of bounds where one of them is."""
-    if not any(isinstance(each, aiodev.Array) for each in indices):
-        inside = [_within(np.asarray(each), n, d) for each, n, d in zip(indices, lengths, dims, strict=True)]
-        return aiodev.asarray(np.ravel_multi_index(np.broadcast_arrays(*inside), tuple(lengths)), device=x.device)
-    steps = tuple([math.prod(lengths[k + 1 :]) for k in range(len(lengths))])
-    given = [_on_device(each, x, d) for each, d in zip(indices, dims, strict=True)]
-    return _find_places(given, lengths=tuple(lengths), steps=steps, offset=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,7 +13,18 @@ from aiodev.kernels.indexing import bodies
 from aiodev.kernels.thread_block import has_teams
 from aiodev.kernels.tuning import TAKEN_EACH, TAKEN_GROUPS, TAKEN_ROWS
 
-__all__ = ["check_length", "middle", "mode_of", "prepare", "take", "take_along_axis", "take_flat"]
+__all__ = [
+    "check_length",
+    "find_places",
+    "middle",
+    "mode_of",
+    "packed_steps",
+    "prepare",
+    "take",
+    "take_along_axis",
+    "take_flat",
+    "take_together",
+]
 
 _MODES = {"raise": bodies.RAISE, "wrap": bodies.WRAP, "clip": bodies.CLIP}
 
@@ -65,15 +77,69 @@ def take(
         places = call.scratch((groups, flat.size), np.int32 if x.shape[at] < 1 << 31 else np.int64)
         rows = target.reshape(outer, flat.size)
         call.launch(bodies.take_from_rows, groups, group, code, source[:, :, 0], flat, places, rows)
-    elif outer == inner == 1:
-        call.launch(bodies.take_elements, flat.size, code, source[0, :, 0], flat, target.reshape(flat.size))
     else:
-        blocks = -(-inner // bodies.BLOCK)
-        group = max(1, TAKEN_EACH // inner)
-        count = -(-outer * flat.size // group) * blocks
-        arrays = source, flat, target.reshape(outer, flat.size, inner)
-        call.launch(bodies.take_items, count, group, blocks, code, *arrays)
+        _take_items(call, code, source, flat, target)
     return delivered(call, result, target)
+
+
+def _take_items(call: aiodev.Call, code: int, x: aiodev.Array, indices: aiodev.Array, out: aiodev.Array) -> None:
+    """Take items of (outer, axis, inner) into an array without gaps."""
+    outer, _, inner = x.shape
+    count = indices.size
+    if outer == inner == 1:
+        call.launch(bodies.take_elements, count, code, x[0, :, 0], indices, out.reshape(count))
+        return
+    blocks = -(-inner // bodies.BLOCK)
+    group = max(1, TAKEN_EACH // inner)
+    arrays = x, indices, out.reshape(outer, count, inner)
+    call.launch(bodies.take_items, -(-outer * count // group) * blocks, group, blocks, code, *arrays)
+
+
+@aiodev.operation(reads=["x", "*indices"], name="index")
+def take_together(call: aiodev.Call, x: aiodev.Array, indices: Sequence[aiodev.Array], /) -> aiodev.Array:
+    """The elements, or slices, of ``x`` at indices into its first dimensions, one array of integers for each.
+
+    Their common shape takes the place of these dimensions. An index that is out of bounds is an error of the operation.
+
+    Raises:
+        ValueError: the indices do not broadcast, or a dimension has no elements to take.
+    """
+    count = len(indices)
+    chosen = broadcast(call.name, *(each.shape for each in indices))
+    result = call.new((*chosen, *x.shape[count:]), x.dtype)
+    if result.size:
+        lengths = x.shape[:count]
+        for length in lengths:
+            check_length(call.name, length)
+        places = find_places(call, indices, lengths, packed_steps(lengths), 0, call.scratch(chosen, np.int64))
+        inner = result.size // places.size
+        _take_items(call, bodies.RAISE, call.reshape(x, (1, math.prod(lengths), inner)), places, result)
+    return result
+
+
+def find_places(
+    call: aiodev.Call,
+    indices: Sequence[aiodev.Array],
+    lengths: Sequence[int],
+    steps: Sequence[int],
+    offset: int,
+    out: aiodev.Array,
+) -> aiodev.Array:
+    """Where the elements are that indices into several dimensions choose together; nowhere, if one is out of bounds.
+
+    They broadcast to the shape of ``out``, which has elements. Returns it in one dimension.
+    """
+    flat = [call.reshape(repeated(each, out.shape), out.size) for each in indices]
+    found = out.reshape(out.size)
+    call.launch(bodies.find_places, out.size, lengths[0], steps[0], offset, flat[0], found)
+    for length, step, each in zip(lengths[1:], steps[1:], flat[1:], strict=True):
+        call.launch(bodies.add_places, out.size, length, step, each, found)
+    return found
+
+
+def packed_steps(lengths: Sequence[int]) -> list[int]:
+    """How many elements each dimension goes on by, in C order."""
+    return [math.prod(lengths[k + 1 :]) for k in range(len(lengths))]
 
 
 def take_flat(call: aiodev.Call, x: aiodev.Array, indices: aiodev.Array) -> aiodev.Array:
