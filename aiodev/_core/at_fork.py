@@ -28,7 +28,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from aiodev._core import arguments
 from aiodev._core.tuning import FORK_PATIENCE
@@ -107,7 +107,7 @@ class Whole:
     def hold_all() -> None:
         """Before a fork: wait until nobody holds any, and no thread of aiodev imports; ``FORK_PATIENCE`` seconds at most."""
         deadline = time.monotonic() + FORK_PATIENCE
-        while not all(each._hold() for each in Whole._all) or _importing():
+        while not all(each._hold() for each in Whole._all) or imports.in_progress():
             if time.monotonic() > deadline:
                 return
             Whole.let_go()  # who holds that one may wait for another
@@ -134,14 +134,35 @@ class Whole:
         Whole.let_go()
 
 
-def _importing() -> bool:
-    """Whether a thread of aiodev is importing a module, which a child would have in part, with its lock held for good.
+class Imports:
+    """Modules that threads of aiodev import. In a child such a module would stay what it was, and its lock locked for good.
 
-    Threads of the program's are its own affair, as they are without aiodev: such an import may be the whole program.
+    A fork waits for them. One that begins behind that, or takes longer, begins anew in the child, where somebody needs it.
+    Imports by threads of the program are its own affair, as they are without aiodev: one may be the whole program.
     """
-    locks = [reference() for reference in list(getattr(sys.modules["_frozen_importlib"], "_module_locks", {}).values())]
-    owners = {lock.owner for lock in locks if lock is not None}
-    return any(thread.ident in owners for thread in threading.enumerate() if thread.name.startswith("aiodev-"))
+
+    def __init__(self) -> None:
+        self._locks: dict[str, Any] = getattr(sys.modules["_frozen_importlib"], "_module_locks", {})  # weak references
+        self._threads: set[int | None] = set()  # idents
+
+    def in_progress(self) -> list[str]:
+        """Their names."""
+        self._threads = {thread.ident for thread in threading.enumerate() if thread.name.startswith("aiodev-")}
+        return self._names()
+
+    def _names(self) -> list[str]:
+        locks = {name: reference() for name, reference in list(self._locks.items())}
+        return [name for name, lock in locks.items() if lock is not None and lock.owner in self._threads]
+
+    def forget(self) -> None:
+        """In the child, which has none of these threads."""
+        self._threads.discard(threading.get_ident())
+        for name in self._names():
+            del self._locks[name]
+            sys.modules.pop(name, None)
+
+
+imports = Imports()
 
 
 def _run() -> None:
@@ -179,5 +200,6 @@ def _end() -> None:
 
 around_fork(_begin, _end)  # whose first part is the last thing that aiodev does before a fork
 first_in_child(Whole.renew)
+first_in_child(imports.forget)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_run)

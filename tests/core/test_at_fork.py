@@ -122,21 +122,32 @@ def test_a_fork_waits_until_it_is_done(whole: at_fork.Whole, monkeypatch: pytest
     assert free(whole)
 
 
-@pytest.mark.parametrize(("name", "waits"), [("aiodev-load", True), ("program", False)])
-def test_a_fork_waits_for_imports(name: str, waits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module that a thread of aiodev imports is whole in the child; the program's own imports are waited for by nobody."""
+@pytest.mark.parametrize("case", ["waits", "begins anew", "of the program"])
+def test_imports_by_other_threads(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that a thread of aiodev imports is whole in the child, or can be imported there; others are not waited for."""
     source = "import its_stage\nits_stage.begun.set()\nassert its_stage.go_on.wait(30)\ndone = 1\n"
     (tmp_path / "slow_module.py").write_text(source)
     stage = SimpleNamespace(begun=threading.Event(), go_on=threading.Event())
     monkeypatch.setitem(sys.modules, "its_stage", stage)
     monkeypatch.syspath_prepend(tmp_path)
-    if waits:
+    if case == "waits":
         monkeypatch.setattr(at_fork.time, "sleep", lambda seconds: stage.go_on.set())
+    else:
+        monkeypatch.setattr(at_fork, "FORK_PATIENCE", 0.0)
+    name = "program" if case == "of the program" else "aiodev-load"
     thread = threading.Thread(target=importlib.import_module, args=("slow_module",), name=name)
     thread.start()
     assert stage.begun.wait(30)
+
+    def check() -> bool:
+        module = sys.modules.get("slow_module")
+        if case == "of the program":
+            return module is not None and not hasattr(module, "done")
+        stage.go_on.set()
+        return (module is not None) is (case == "waits") and hasattr(importlib.import_module("slow_module"), "done")
+
     try:
-        assert check_in_child(lambda: hasattr(sys.modules["slow_module"], "done") is waits)
+        assert check_in_child(check)
     finally:
         stage.go_on.set()
         thread.join()

@@ -511,7 +511,7 @@ async def in_a_loop():
 
 
 def child(seed):
-    signal.alarm(20)
+    signal.alarm(60)  # all three may have to compile, and so to start a worker each
     Service._prepare = prepare
     choose = random.Random(seed)
     files = Files(8)

@@ -50,7 +50,7 @@ def run(program: str, *arguments: str, **environment: str) -> str:
         [sys.executable, "-c", code, *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
         env=os.environ | environment,
     )
