@@ -48,8 +48,10 @@ class _Chosen(NamedTuple):
 
 def get(x: aiodev.Array, index: Any) -> aiodev.Array:
     """The elements that an index with arrays chooses, in an array of their own."""
-    if index.__class__ is aiodev.Array and index.dtype.kind in "iu" and x.ndim:  # as mostly
+    if _are_places(index) and x.ndim:  # as mostly
         return take(x, index, axis=0)
+    if index.__class__ is tuple and 1 < len(index) <= x.ndim and all(map(_are_places, index)):
+        return take_together(x, index)
     if _is_mask(index) and index.shape == x.shape:
         mask = known(index)
         if mask is None:
@@ -86,6 +88,9 @@ def _take_together(x: aiodev.Array, indices: Sequence[aiodev.Array | _Host], dim
 
 def put(x: aiodev.Array, index: Any, value: Any) -> None:
     """Write to the elements that an index chooses of an array that may be written to."""
+    if _are_places(index) and x.ndim and x.is_contiguous:  # as mostly
+        _put_at(x, index, 0, value)
+        return
     items = tuple([_as_array(item) for item in (index if isinstance(index, tuple) else (index,))])
     if not any(isinstance(item, aiodev.Array | np.ndarray) for item in items):
         _fill(x[items], value)
@@ -115,12 +120,16 @@ def _put_slices(x: aiodev.Array, items: tuple[Any, ...], value: Any) -> bool:
     ((axis, given),) = chosen.arrays.items()
     if not view.is_contiguous or not (chosen.together or axis == 0):
         return False
-    indices = _on_device(given, view.shape[axis], axis, x)
-    shape = (*view.shape[:axis], *indices.shape, *view.shape[axis + 1 :])
+    _put_at(view, _on_device(given, view.shape[axis], axis, x), axis, value)
+    return True
+
+
+def _put_at(x: aiodev.Array, indices: aiodev.Array, axis: int, value: Any) -> None:
+    """Write to slices of an array without gaps."""
+    shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
     values = _broadcast_value(_converted(value, x), shape)
     if values.size:
-        put_slices(view, indices, values, axis=axis)
-    return True
+        put_slices(x, indices, values, axis=axis)
 
 
 def contains(x: aiodev.Array, value: Any) -> bool:
@@ -130,6 +139,11 @@ def contains(x: aiodev.Array, value: Any) -> bool:
         return bool((host == value).any())
     with ahead_of_others(x):
         return bool(any_of(equal(x, value)))
+
+
+def _are_places(item: Any) -> bool:
+    """Whether it is an array of integers on a device."""
+    return item.__class__ is aiodev.Array and item.dtype.kind in "iu"
 
 
 def _is_mask(item: Any) -> bool:

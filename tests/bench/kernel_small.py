@@ -103,6 +103,36 @@ async def calls(run: Run) -> Figure:
     return Figure("library call of a known shape: add", "µs", values, bars)
 
 
+def _attention(q: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    scores = q @ q.swapaxes(1, 2) * np.float32(0.25)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return (weights / weights.sum(-1, keepdims=True)) @ q  # type: ignore[no-any-return]
+
+
+async def composed(run: Run) -> Figure:
+    """Functions of several steps: attention of 2 heads of 8 queries, and elements that two arrays of indices choose."""
+    stream, count = aiodev.Stream("cpu"), run.scale(2_000)
+    host, places = np.random.default_rng(0).random((2, 8, 16), np.float32), np.array([1, 0, 1])
+    with stream:
+        q, at = _on_device(host), _on_device(places)
+    ours = {
+        "aiodev": lambda: kernels.scaled_dot_product_attention(q, q, q),
+        "x[i, j]": lambda: q[at, at],
+    }
+    with stream:
+        for function in ours.values():
+            for _ in range(4):
+                function()
+                await stream.synchronize()
+    cases: dict[str, Case] = {name: _submitted(stream, function, count) for name, function in ours.items()}
+    cases |= {
+        "NumPy": lambda: timed(lambda: _attention(host), count),
+        "NumPy, x[i, j]": lambda: timed(lambda: host[places, places], count),
+    }
+    bars = [Bar("NumPy", at_most=1), Bar("NumPy, x[i, j]", at_most=10, case="x[i, j]")]
+    return Figure("calls of several kernels: attention", "µs", await run.medians(cases), bars)
+
+
 async def copies(run: Run) -> Figure:
     """A row that is copied into an array with gaps between its parts."""
     stream, count = aiodev.Stream("cpu"), run.scale(2_000)
@@ -224,6 +254,6 @@ async def growing(run: Run) -> Figure:
 
 
 FIGURES = {
-    "views": views, "operators": operators, "small-calls": calls, "small-copy": copies, "small-assign": assignments,
-    "small-new": new_arrays, "small-read": reads, "growing": growing,
+    "views": views, "operators": operators, "small-calls": calls, "small-composed": composed, "small-copy": copies,
+    "small-assign": assignments, "small-new": new_arrays, "small-read": reads, "growing": growing,
 }  # fmt: skip
