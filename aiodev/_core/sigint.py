@@ -121,8 +121,7 @@ def _is_sent_again(unraisable: sys.UnraisableHookArgs) -> bool:
     if number is None:
         return False
     try:
-        if frame.f_code.co_code[traceback.tb_lasti] == _FIRST:
-            _begin_again(frame)
+        _begin_again(frame, frame.f_code.co_code[traceback.tb_lasti] == _FIRST)
     finally:  # not before: it would arrive there
         is_sent = _send_soon(number)
     return is_sent
@@ -140,9 +139,11 @@ def _signal_of(kind: type[BaseException], traceback: TracebackType | None) -> in
     return signal.SIGINT if issubclass(kind, KeyboardInterrupt) and callable(signal.getsignal(signal.SIGINT)) else None
 
 
-def _begin_again(frame: FrameType) -> None:
-    """Run a finalizer of which nothing has run: what it gives back would else be lost."""
+def _begin_again(frame: FrameType, nothing_has_run: bool) -> None:
+    """Run a finalizer of which nothing has run, or that says it may run twice: what it gives back would else be lost."""
     own = frame.f_locals.get("self")
+    if not (nothing_has_run or getattr(own, "finalizes_again", False)):
+        return
     finalizers: tuple[Any, ...] = getattr(type(own), "__del__", None), weakref.finalize.__call__
     for finalizer in finalizers:
         if getattr(finalizer, "__code__", None) is frame.f_code:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from types import FrameType, FunctionType
@@ -20,6 +21,8 @@ from selection import examples
 import aiodev
 from aiodev import Stream
 from aiodev._core import sigint
+from aiodev._core.timeline import timeline
+from aiodev._core.waiting import watcher as watcher_module
 from aiodev._memory import allocator
 
 WAIT = 30  # seconds that no test takes
@@ -29,10 +32,11 @@ import gc, os, random, signal, sys, threading, time
 import aiodev
 
 times = int(sys.argv[1])
-arrived, over = threading.Event(), threading.Event()
+begun, arrived, over = threading.Event(), threading.Event(), threading.Event()
 
 
 def interrupt():
+    begun.wait()
     for _ in range(times):
         time.sleep(random.uniform(0.001, 0.01))
         arrived.clear()
@@ -61,6 +65,7 @@ with aiodev.Stream("cpu"):
     threading.Thread(target=interrupt, daemon=True).start()
     for _ in range(times):
         try:
+            begun.set()
             submit()
         except KeyboardInterrupt:
             arrived.set()
@@ -117,6 +122,28 @@ def test_ctrl_c_at_any_moment_of_an_arrays_finalizer_arrives(told: list[type[Bas
         aiodev.synchronize_blocking("cpu", WAIT)
         aiodev.memory.empty_cache("cpu")
         assert aiodev.memory.memory_allocated("cpu") == before
+
+
+@pytest.mark.parametrize("needed", [False, True])
+def test_ctrl_c_at_any_moment_of_a_streams_finalizer_leaves_nothing(needed: bool, told: list[type[BaseException]]) -> None:
+    """The signal arrives a moment later, and the watcher ends the stream's timeline."""
+    aiodev.init_blocking("cpu")
+    made, before = list[Stream](), timeline._dropped.copy()
+    with sigint_raises() as arrive:
+
+        def prepare() -> None:
+            made.append(Stream("cpu"))
+            if needed:  # else native code may end it without the watcher
+                made[0].timeline.keep(0, object())
+
+        for _ in interrupted_everywhere(made.pop, timeline, watcher_module, prepare=prepare, arrive=arrive, least=5):
+            with pytest.raises(Interrupted):
+                _wait_for_signal()
+            until = time.monotonic() + WAIT
+            while timeline._dropped - before:
+                assert time.monotonic() < until, "it never ended"
+                time.sleep(0.001)
+    assert not told
 
 
 def test_a_finalizer_that_ctrl_c_kept_from_beginning_runs_nevertheless(told: list[type[BaseException]]) -> None:

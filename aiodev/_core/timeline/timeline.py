@@ -125,6 +125,9 @@ class Timeline:
         "withdrew",
     )
 
+    #: To the watcher, and in `end`, once and twice are the same; what was handed to nobody would stay for good.
+    finalizes_again = True
+
     def __init__(
         self, handle: BackendHandle, device: Device, priority: int, reserved: bool, label: str, external: External = OURS
     ) -> None:
@@ -594,8 +597,9 @@ class Timeline:
         """Report. The timeline must be idle; its queue goes back when nobody waits for it any more (see ``_Lease``)."""
         self.report()
         _dropped.discard(self)  # not before: at exit, what is reported is looked for there
-        if self.lost is None and self._lease is None:
-            self._lease = _Lease(self.operations, self.queue)
+        if self.lost is None and (self._lease is None or not self._lease.queue):  # else it has ended before
+            self._lease = _Lease(self.operations)
+            self._lease.queue = self.queue  # behind: Ctrl-C before that, and nobody has given it back
             _ended.append((self.device, self.counters[COMPLETED], self.counters[FAULTS]))
 
     def __del__(self) -> None:
@@ -628,12 +632,12 @@ class _Lease:
 
     __slots__ = ("executor", "queue")
 
-    def __init__(self, executor: Executor, queue: int) -> None:
+    def __init__(self, executor: Executor) -> None:
         self.executor = executor
-        self.queue = queue
+        self.queue = 0
 
     def __del__(self) -> None:
-        if not self.queue:
+        if not getattr(self, "queue", 0):  # it is the parent's, or Ctrl-C came before it was given
             return
         if self.executor.destroys_anywhere:
             self.executor.destroy_queue(self.queue)
