@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +22,7 @@ from aiodev._core import arguments, context
 from aiodev._core.backend.registry import DeviceLike
 from aiodev._core.hooks import Hook
 from aiodev._core.streams.current import current_stream
+from aiodev._core.streams.stream import Stream
 from aiodev._memory.allocators import allocator_of
 
 __all__ = [
@@ -59,9 +61,12 @@ def empty(shape: Any, dtype: Any = None, device: DeviceLike | None = None) -> Ar
         24
     """
     stream = (context.current().stream or current_stream()) if device is None else current_stream(device)
-    resolved = parse_dtype(dtype)
+    return _empty(shape, parse_dtype(dtype), stream)
+
+
+def _empty(shape: Any, dtype: DType, stream: Stream) -> Array:
     lengths: tuple[int, ...] = (shape,) if type(shape) is int and shape >= 0 else parse_shape(shape)
-    form, timeline = form_of(stream.device, resolved, lengths, None, True), stream.timeline
+    form, timeline = form_of(stream.device, dtype, lengths, None, True), stream.timeline
     buffer = allocator_of(timeline).allocate(form.size * form.itemsize, timeline)
     return array_of(buffer, buffer.address, form)
 
@@ -130,7 +135,7 @@ def zeros(shape: Any, dtype: Any = None, device: DeviceLike | None = None) -> Ar
         array([[0, 0],
                [0, 0]])
     """
-    return full(shape, 0, parse_dtype(dtype), device)
+    return _filled(shape, _pattern(0, parse_dtype(dtype)), device)
 
 
 def ones(shape: Any, dtype: Any = None, device: DeviceLike | None = None) -> Array:
@@ -141,7 +146,7 @@ def ones(shape: Any, dtype: Any = None, device: DeviceLike | None = None) -> Arr
         >>> aiodev.ones(3, device="cpu").numpy_blocking()
         array([1., 1., 1.])
     """
-    return full(shape, 1, parse_dtype(dtype), device)
+    return _filled(shape, _pattern(1, parse_dtype(dtype)), device)
 
 
 def full(shape: Any, fill_value: complex, dtype: Any = None, device: DeviceLike | None = None) -> Array:
@@ -166,10 +171,20 @@ def full(shape: Any, fill_value: complex, dtype: Any = None, device: DeviceLike 
         raise arguments.refusal("full", "fill_value", f"one number, as of {wanted or 'some dtype'}", fill_value) from None
     if pattern.ndim:
         raise ValueError(f"fill_value has the shape {pattern.shape}; expected one number")
-    array = empty(shape, pattern.dtype, device)
+    return _filled(shape, pattern, device)
+
+
+@functools.cache
+def _pattern(value: int, dtype: DType) -> np.ndarray[Any, DType]:
+    return np.asarray(value, dtype)
+
+
+def _filled(shape: Any, pattern: np.ndarray[Any, DType], device: DeviceLike | None) -> Array:
+    """An array filled with the one element of a pattern."""
+    stream = (context.current().stream or current_stream()) if device is None else current_stream(device)
+    array = _empty(shape, pattern.dtype, stream)
     count = array.size
     if count:
-        stream = current_stream(array.device)
         # Who watches what the host writes would have it as a constant, and is to repeat the operation.
         is_here = count * pattern.dtype.itemsize <= HERE and not host_values.watching
         if not (is_here and host_values.write_fresh(array, stream.timeline, pattern)):
