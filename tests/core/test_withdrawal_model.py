@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import random
 import threading
 from dataclasses import dataclass, field
@@ -179,23 +180,28 @@ class Program(RuleBasedStateMachine):
             line.stream.cancel()
 
 
+def run(program: type[Program], own: settings) -> None:
+    """Run it many times; nothing of it is left, such as failures that nobody was told of."""
+    machine = program.TestCase
+    machine.settings = own
+    machine().runTest()
+    del machine
+    gc.collect()
+
+
 _SETTINGS = settings(max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def test_held_programs_agree_with_the_model() -> None:
     """On the native executor: what is withdrawn, what is behind it, what fails, and what runs, each exactly once."""
     aiodev.init_blocking("cpu")
-    machine = type("Native", (Program,), {"device": "cpu"}).TestCase
-    machine.settings = _SETTINGS
-    machine().runTest()
+    run(type("Native", (Program,), {"device": "cpu"}), _SETTINGS)
 
 
 def test_held_programs_agree_with_the_model_portably(simulated: SimulatedBackend) -> None:
     """The same on the portable executor."""
     aiodev.init_blocking(simulated.name)
-    machine = type("Portable", (Program,), {"device": simulated.name}).TestCase
-    machine.settings = settings(_SETTINGS, max_examples=50)
-    machine().runTest()
+    run(type("Portable", (Program,), {"device": simulated.name}), settings(_SETTINGS, max_examples=50))
 
 
 @pytest.mark.parametrize("device", ["cpu", "sim"])
