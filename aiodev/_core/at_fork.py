@@ -2,7 +2,7 @@
 
 A module whose state a fork spoils (a lock that another thread may have held, threads, descriptors, work of the parent)
 registers here what repairs it. One that fails does not keep the others from running. What a child could not repair is held
-while the process forks (:class:`Whole`).
+while the process forks (:class:`Whole`), and imports of threads that a child lacks are waited for (:class:`Imports`).
 
 **Problem.** Objects of the parent have finalizers, which open gates, wake the watcher and give memory back. In the child a
 worker of the parent may hold a lock for good; and a descriptor of the parent is closed, and its number is that of a file which

@@ -18,7 +18,6 @@ __all__ = [
     "find_places",
     "middle",
     "mode_of",
-    "packed_steps",
     "prepare",
     "take",
     "take_along_axis",
@@ -111,7 +110,8 @@ def take_together(call: aiodev.Call, x: aiodev.Array, indices: Sequence[aiodev.A
         lengths = x.shape[:count]
         for length in lengths:
             check_length(call.name, length)
-        places = find_places(call, indices, lengths, packed_steps(lengths), 0, call.scratch(chosen, np.int64))
+        steps = [math.prod(lengths[k + 1 :]) for k in range(count)]
+        places = find_places(call, indices, lengths, steps, 0, call.scratch(chosen, np.int64))
         inner = result.size // places.size
         _take_items(call, bodies.RAISE, call.reshape(x, (1, math.prod(lengths), inner)), places, result)
     return result
@@ -135,11 +135,6 @@ def find_places(
     for length, step, each in zip(lengths[1:], steps[1:], flat[1:], strict=True):
         call.launch(bodies.add_places, out.size, length, step, each, found)
     return found
-
-
-def packed_steps(lengths: Sequence[int]) -> list[int]:
-    """How many elements each dimension goes on by, in C order."""
-    return [math.prod(lengths[k + 1 :]) for k in range(len(lengths))]
 
 
 def take_flat(call: aiodev.Call, x: aiodev.Array, indices: aiodev.Array) -> aiodev.Array:

@@ -523,6 +523,18 @@ def test_attention_is_that_of_pytorch(data: st.DataObject) -> None:
     ))  # fmt: skip
 
 
+def test_a_mask_has_a_stack_of_its_own() -> None:
+    """The gradients of queries and keys that it is repeated for are summed, as those of any operand that broadcasts."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+    def theirs(query: Any, key: Any, value: Any, mask: Any) -> Any:
+        attention = torch.nn.functional.scaled_dot_product_attention  # which takes no such mask as it is
+        return attention(query.expand(2, 3, 4), key.expand(2, 5, 4), value, mask)
+
+    shapes = [(3, 4), (5, 4), (2, 5, 6), (2, 3, 5)]
+    run(same_in_pytorch(torch, kernels.scaled_dot_product_attention, theirs, shapes))
+
+
 def of_an_axis(name: str, theirs: Callable[[Any, Any, int], Any]) -> Any:
     """A case of :data:`AT_RANDOM`: a function of an axis of an array."""
 

@@ -35,6 +35,16 @@ def _submitted(stream: aiodev.Stream, submit: Callable[[], object], count: int) 
     return case
 
 
+async def _known(stream: aiodev.Stream, ours: dict[str, Callable[[], object]], count: int) -> dict[str, Case]:
+    """Cases that submit what was submitted before."""
+    with stream:
+        for function in ours.values():
+            for _ in range(4):
+                function()
+                await stream.synchronize()
+    return {name: _submitted(stream, function, count) for name, function in ours.items()}
+
+
 def _growing(function: Callable[[int], object]) -> Callable[[], object]:
     """Call with 2, 3, 4, …"""
     lengths = itertools.count(2)
@@ -86,19 +96,14 @@ async def calls(run: Run) -> Figure:
     with stream:
         x, out = _on_device(np.ones((1, 128), np.float32)), aiodev.zeros((1, 128), "float32", "cpu")
         number = np.float32(0.5)
-        ours = {
+        ours: dict[str, Callable[[], object]] = {
             "aiodev": lambda: kernels.add(x, x),
             "add, out=": lambda: kernels.add(x, x, out=out),
             "multiply by a number": lambda: kernels.multiply(x, number),
             "softmax": lambda: kernels.softmax(x),
             "argmax": lambda: kernels.argmax(x),
         }
-        for _ in range(4):
-            for function in ours.values():
-                function()
-            await stream.synchronize()
-    cases: dict[str, Case] = {name: _submitted(stream, function, count) for name, function in ours.items()}
-    values = await run.medians(cases | {"np.add": lambda: numpy_add(run.scale(20_000))})
+    values = await run.medians(await _known(stream, ours, count) | {"np.add": lambda: numpy_add(run.scale(20_000))})
     bars = [Bar("np.add", at_most=4, case=name) for name in ours]
     return Figure("library call of a known shape: add", "µs", values, bars)
 
@@ -115,16 +120,11 @@ async def composed(run: Run) -> Figure:
     host, places = np.random.default_rng(0).random((2, 8, 16), np.float32), np.array([1, 0, 1])
     with stream:
         q, at = _on_device(host), _on_device(places)
-    ours = {
+    ours: dict[str, Callable[[], object]] = {
         "aiodev": lambda: kernels.scaled_dot_product_attention(q, q, q),
         "x[i, j]": lambda: q[at, at],
     }
-    with stream:
-        for function in ours.values():
-            for _ in range(4):
-                function()
-                await stream.synchronize()
-    cases: dict[str, Case] = {name: _submitted(stream, function, count) for name, function in ours.items()}
+    cases = await _known(stream, ours, count)
     cases |= {
         "NumPy": lambda: timed(lambda: _attention(host), count),
         "NumPy, x[i, j]": lambda: timed(lambda: host[places, places], count),
@@ -155,18 +155,13 @@ async def assignments(run: Run) -> Figure:
     to, fro, places = np.zeros((8, 64), np.float32), np.ones((4, 64), np.float32), np.array([1, 5, 2])
     with stream:
         x, y, at = _on_device(to), _on_device(fro), _on_device(places)
-    ours = {
+    ours: dict[str, Callable[[], object]] = {
         "aiodev": lambda: x.__setitem__(slice(None), 0.0),
         "x[2, 3] = 1": lambda: x.__setitem__((2, 3), 1.0),
         "x[1] = y[0]": lambda: x.__setitem__(1, y[0]),
         "x[places] = 1": lambda: x.__setitem__(at, 1.0),
     }
-    with stream:
-        for function in ours.values():
-            for _ in range(4):
-                function()
-                await stream.synchronize()
-    cases: dict[str, Case] = {name: _submitted(stream, function, count) for name, function in ours.items()}
+    cases = await _known(stream, ours, count)
     cases |= {
         "np.add": lambda: numpy_add(run.scale(20_000)),
         "NumPy": lambda: timed(lambda: to.__setitem__(slice(None), 0.0), count),
