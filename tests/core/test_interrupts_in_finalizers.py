@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType, FunctionType
 from typing import Any
 
@@ -31,6 +31,7 @@ PROGRAM = """
 import gc, os, random, signal, sys, threading, time
 import aiodev
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who started the tests may ignore it
 times = int(sys.argv[1])
 begun, arrived, over = threading.Event(), threading.Event(), threading.Event()
 
@@ -87,12 +88,14 @@ def test_no_ctrl_c_is_lost_while_arrays_come_and_go() -> None:
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[type[BaseException]]:
+def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[type[BaseException]]]:
     """What the hook is told of that was there before ours: pytest sets its own, later than ours."""
     kinds: list[type[BaseException]] = []
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which who started the tests may ignore
     monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: kinds.append(unraisable.exc_type))
     sigint.chain_unraisable_hook()
-    return kinds
+    yield kinds
+    signal.signal(signal.SIGINT, before)
 
 
 def _wait_for_signal() -> None:
