@@ -79,7 +79,8 @@ def _embedding_backwards(indices: aiodev.Array, weight: aiodev.Array) -> None:
     embedding.embedding_of_weight(grads, indices, shape=weight.shape)  # type: ignore[arg-type]
 
 
-def _assign(x: aiodev.Array, indices: aiodev.Array) -> None:
+def _index(x: aiodev.Array, indices: aiodev.Array) -> None:
+    x[indices, indices] = x[indices, indices]
     x[indices, 1] = x[0]
     x[kernels.equal(x[0], 0)] = x[:3]
 
@@ -105,7 +106,7 @@ def _fuse(x: aiodev.Array, y: aiodev.Array) -> None:
 #: What operators, assignments, decorators and gradients launch that no public function does.
 FURTHER: dict[str, Callable[..., Any]] = {
     "conv2d backwards": _conv2d_backwards, "pool backwards": _pool_backwards, "embedding backwards": _embedding_backwards,
-    "take backwards": _take_backwards, "assignments": _assign, "fused steps": _fuse,
+    "take backwards": _take_backwards, "indices": _index, "fused steps": _fuse,
 }  # fmt: skip
 
 
