@@ -162,11 +162,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Say what is to run, before tests are imported; choose hypothesis' seed, which the other process has, too."""
-    selection.exhaustive = config.getoption("exhaustive")
+    selection.exhaustive, selection.share = config.getoption("exhaustive"), config.getoption("share")
     if getattr(config.option, "hypothesis_seed", "") is None:
         config.option.hypothesis_seed = str(random.randrange(1 << 32))
-    if not selection.exhaustive and config.getoption("--hypothesis-profile", "") is None:
-        hypothesis.settings.load_profile("few")
+    if config.getoption("--hypothesis-profile", "") is None:
+        if not selection.exhaustive:
+            hypothesis.settings.load_profile("few")
+        elif selection.share != (1, 1):
+            hypothesis.settings.register_profile("share", max_examples=selection.examples(100))
+            hypothesis.settings.load_profile("share")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -177,11 +181,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     config.stash[selection.COLLECTED] = list(items)
     yield
-    share = config.getoption("share") if selection.exhaustive else (1, 0)
-    if share != (1, 1) and not any("::" in argument for argument in config.args):
+    is_all = selection.exhaustive and selection.share == (1, 1)
+    if not is_all and not any("::" in argument for argument in config.args):
         chosen = selection.covering(items)
         if selection.exhaustive:
-            chosen.update(item for item in items if selection.in_share(item.nodeid, share))
+            chosen.update(item for item in items if selection.in_share(item.nodeid, selection.share))
         left_out = [item for item in items if item not in chosen]
         items[:] = [item for item in items if item in chosen]
         config.hook.pytest_deselected(items=left_out)
@@ -223,7 +227,7 @@ class Ahead:
         # The same path as here, on which ``-m`` alone would put the tree first: kernels of other files are others to the cache.
         command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", seed, *map(str, COMPILING)]
         if selection.exhaustive:
-            command += ["--exhaustive", "--share={}/{}".format(*config.getoption("share"))]
+            command += ["--exhaustive", "--share={}/{}".format(*selection.share)]
         quality = Path(__file__).parent / "kernels" / "test_random_quality.py"  # computes for long, with kernels of other tests
         command.append(f"--ignore={quality}")
         own = {AHEAD: str(os.getpid()), PASSED: self._path, "PYTHONPATH": os.pathsep.join(sys.path)}

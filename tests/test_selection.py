@@ -123,12 +123,20 @@ def test_what_is_no_share_is_refused(text: str) -> None:
 
 
 def test_lists_and_examples_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """But for ``--exhaustive``."""
+    """But for ``--exhaustive``; of a share, to what runs by default and that share of the rest."""
     monkeypatch.setattr(selection, "exhaustive", False)
-    assert selection.some("abc") == "a" and selection.some("abc", 2) == "ab"
-    assert selection.examples(60) == 6 and selection.examples(20) == selection.FEWEST
+    assert selection.some("abc") == ["a"] and selection.some("abc", 2) == ["a", "b"]
+    assert selection.examples(60) == 6 and selection.examples(20) == selection.FEWEST and selection.examples(3) == 3
     monkeypatch.setattr(selection, "exhaustive", True)
-    assert selection.some("abc") == "abc" and selection.examples(20) == 20
+    assert selection.some("abc") == ["a", "b", "c"] and selection.examples(20) == 20
+    shares = []
+    for part in (1, 2, 3):
+        monkeypatch.setattr(selection, "share", (part, 3))
+        assert selection.examples(60) == 6 + 18 and selection.examples(3) == 3
+        first, *rest = selection.some(range(8))
+        assert first == 0
+        shares += rest
+    assert sorted(shares) == list(range(1, 8))
 
 
 def test_every_public_name_is_used_by_default(request: pytest.FixtureRequest) -> None:

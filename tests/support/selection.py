@@ -10,7 +10,8 @@ What takes long is compiling: a kernel for each function, type and layout. By de
 3. lists that are given to ``some`` are cut to their first values, and numbers that are given to ``examples`` to a tenth;
    hypothesis draws the same each time.
 
-With ``--exhaustive --share=K/N`` runs, of what does not run by default, the K-th of N parts.
+With ``--exhaustive --share=K/N`` runs, of what does not run by default, the K-th of N parts: of tests, of what ``some`` would cut,
+and of how many more examples there are, which are others each time.
 """
 
 from __future__ import annotations
@@ -36,8 +37,11 @@ COLLECTED = pytest.StashKey[list[pytest.Item]]()
 #: What takes long: ``FILE::TEST``, without parameters, a line each.
 SLOW = frozenset(Path(__file__).parents[1].joinpath("slow.txt").read_text().split())
 
-#: Whether everything runs: set before tests are imported. Programs that import tests without pytest run all of them.
+#: Whether more runs than by default: set before tests are imported. Programs that import tests without pytest run all of them.
 exhaustive = True
+
+#: Of what does not run by default the K-th of N parts is to, as (K, N).
+share = (1, 1)
 
 #: Fewest examples: enough that hypothesis goes beyond the simplest ones.
 FEWEST = 5
@@ -47,13 +51,15 @@ PLACES = {"native", "python", "cpu", "sim", "cuda"}
 
 
 def some(values: Sequence[Value], count: int = 1) -> Sequence[Value]:
-    """The first ``count`` of the values, which stand for the others; with ``--exhaustive`` all of them."""
-    return values if exhaustive else values[:count]
+    """The first ``count`` of the values, which stand for the others; with ``--exhaustive`` the share of those, too."""
+    part, parts = share
+    return [*values[:count], *(values[count:][part - 1 :: parts] if exhaustive else ())]
 
 
 def examples(count: int) -> int:
-    """How many examples hypothesis is to make where ``count`` are wanted with ``--exhaustive``."""
-    return count if exhaustive else max(FEWEST, count // 10)
+    """How many examples hypothesis is to make where ``count`` are wanted with ``--exhaustive``, of all shares together."""
+    few = min(count, max(FEWEST, count // 10))
+    return few + -(-(count - few) // share[1]) if exhaustive else few
 
 
 def share_of(text: str) -> tuple[int, int]:
