@@ -5,10 +5,11 @@ the index chooses        the value                  what is submitted
 =======================  =========================  ========================================================
 a view without gaps      a number                   a fill
 a view with gaps         a number                   a fill of one element, and a copy that repeats it
-a view                   an array of its shape      a copy
+a view                   an array of its shape      a copy; of a host array, of what it has at that moment
                          and dtype, on its device
+                         or the host
 anything else                                       what :mod:`aiodev.kernels` makes of it: other dtypes and
-                                                    shapes, values of the host, indices that are arrays
+                                                    shapes, indices that are arrays
 =======================  =========================  ========================================================
 """
 
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from aiodev._array import host_values
 from aiodev._array.array import Array, allocate, array_of, assign as assigning, fill_array
 from aiodev._array.computing import indexing
 from aiodev._array.form import form_of
@@ -41,6 +43,8 @@ def assign(x: Array, index: Any, value: Any) -> None:
     if _VIEWING.issuperset([item.__class__ for item in items]):
         if value.__class__ is Array:
             is_done = _copy_alike(x[index], value)
+        elif value.__class__ is np.ndarray:
+            is_done = _copy_host(x[index], value)
         else:
             is_done = value.__class__ in _NUMBERS and _fill(x[index], value)
         if is_done:
@@ -54,6 +58,16 @@ def _copy_alike(view: Array, value: Array) -> bool:
     if other.shape != form.shape or other.dtype is not form.dtype or other.device is not form.device:
         return False
     copy_into(view, value)
+    return True
+
+
+def _copy_host(view: Array, value: np.ndarray[Any, Any]) -> bool:
+    """Copy a host array that has the shape and the dtype of the view; False if it has not."""
+    form = view._form
+    if value.shape != form.shape or value.dtype != form.dtype:
+        return False
+    stream = current_stream(form.device)
+    stream.copy(view, host_values.array_of(value, form.dtype, stream))
     return True
 
 

@@ -129,11 +129,13 @@ def test_writing_waits_for_nothing() -> None:
     with aiodev.Stream("cpu") as stream:
         x = aiodev.arange(4, device="cpu")
         with Latch(stream):
-            x[1:3] = 9
+            host = np.full(2, 9)
+            x[1:3] = host
+            host[:] = 8  # which comes too late
             x[aiodev.asarray([0], device="cpu")] = 5
             x[x == 9] = 1
             first = x[[3, 0]]
-            x[:] = 0
+            x[:] = np.zeros(4, int)
             assert not stream.query()
         assert first.numpy_blocking().tolist() == [3, 5] and x.numpy_blocking().tolist() == [0, 0, 0, 0]
 
