@@ -407,6 +407,7 @@ def test_refusals(make: Callable[[], Any], error: type[Exception], message: str)
     assert aiodev.current_stream("cpu").timeline.recording is None
 
 
+@pytest.mark.filterwarnings("ignore::aiodev.SyncWarning")  # memory is the started device's, and a loop runs
 async def test_before_the_device_has_started(register: Any) -> None:
     """A function is captured and called while its device starts; nothing waits for that."""
 
