@@ -341,17 +341,21 @@ class Array(Operators, Methods, Protocols):
             ValueError: the shape has another number of elements.
         """
         key = shape[0] if len(shape) == 1 and shape[0].__class__ is tuple else shape
-        known = self._form.shapes.get(key) if are_integers(key) else None
-        return self._reshape(shape) if known is None else view_of(self, known)
+        form = self._form
+        known = form.shapes.get(key) if are_integers(key) else None
+        if known is None:
+            return self._reshape(shape)
+        return view_of(self if known.packed is form.packed else self._copied(self.device), known)
 
     def _reshape(self, shape: tuple[Any, ...]) -> Array:
         """Reshape to what was not seen before."""
         wanted = layout.resolve_shape(shape, self.size)
         view = self._seen_as(wanted)
+        form = self._form
         if view is None:
-            return self._copied(self.device)._reshape((wanted,))
+            view = view_of(self._copied(self.device), form_of(self.device, form.dtype, wanted, None, True))
         given = shape[0] if len(shape) == 1 and shape[0].__class__ is tuple else shape
-        self._form.keep_shape(given if are_integers(given) else wanted, view._form)
+        form.keep_shape(given if are_integers(given) else wanted, view._form)
         return view
 
     def _seen_as(self, shape: Shape) -> Array | None:
@@ -521,8 +525,12 @@ class Array(Operators, Methods, Protocols):
 
     def _copied(self, device: Device) -> Array:
         """A packed copy, made on the current stream of ``device``, or of this one's where only that can make it."""
-        made = allocate(self._form.shape, self._form.dtype, current_stream(device))
-        copy_into(made, self)
+        stream = current_stream(device)
+        made = allocate(self._form.shape, self._form.dtype, stream)
+        if self._buffer.source.device is device:
+            stream.copy(made, self)
+        else:
+            copy_into(made, self)
         return made
 
     def copy_from(self, src: Any) -> Completion[None]:

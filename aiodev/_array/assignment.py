@@ -66,8 +66,7 @@ def _copy_host(view: Array, value: np.ndarray[Any, Any]) -> bool:
     form = view._form
     if value.shape != form.shape or value.dtype != form.dtype:
         return False
-    stream = current_stream(form.device)
-    stream.copy(view, host_values.array_of(value, form.dtype, stream))
+    host_values.assign(view, value, current_stream(form.device))
     return True
 
 

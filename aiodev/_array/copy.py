@@ -43,7 +43,7 @@ from aiodev._core.streams.stream import Stream, copy_arrays as copying
 from aiodev._core.timeline.timeline import Timeline
 from aiodev._memory.buffer import Foreign, ForeignBuffer, record_torn, why_read_only
 
-__all__ = ["boxes", "copy_arrays", "known_copy", "strided_kernel"]
+__all__ = ["boxes", "copy_arrays", "copy_packed", "known_copy", "strided_kernel"]
 
 HostArray = np.ndarray[Any, DType]
 Side = Array | HostArray
@@ -108,6 +108,11 @@ def _copy_anew(stream: Stream, dst: Any, src: Any) -> Completion[None]:
         copy_arrays(stream, apart, source)
         return copy_arrays(stream, dst, apart)
     return _copy_pieces(stream, dst, source)
+
+
+def copy_packed(stream: Stream, dst: Array, host: HostArray) -> None:
+    """Copy a host array, which nobody changes any more, to an array of its shape and dtype; neither has gaps."""
+    _submit(stream.timeline, dst, host, stream._copy, dst._address, _address(host), host.nbytes)
 
 
 def _overlap(dst: Side, src: Side) -> bool:

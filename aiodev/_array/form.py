@@ -64,7 +64,8 @@ class Form:
         size: how many elements it has.
         packed: whether the elements lie in C order without gaps.
         views: by what :meth:`read_index` makes of an index, the form of the view and the bytes before it.
-        shapes: by lengths, the form of the array that is reshaped to these; None where no strides show that.
+        shapes: by lengths, the form of the array that is reshaped to these: of a view, or where no strides show that of a copy,
+            which is packed where this form is not.
         orders: by axes, the form of the array that is transposed so.
     """
 

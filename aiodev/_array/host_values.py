@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aiodev._array.array import Array, allocate, fill_array
-from aiodev._array.copy import copy_arrays
+from aiodev._array.copy import copy_packed
 from aiodev._array.dtypes import DType
 from aiodev._array.layout import Shape
 from aiodev._array.protocols import host_window
@@ -28,7 +28,7 @@ from aiodev._memory.pinned import pinned_cache
 if TYPE_CHECKING:
     from aiodev._core.timeline.timeline import Timeline
 
-__all__ = ["array_of", "watching", "write_fresh"]
+__all__ = ["array_of", "assign", "watching", "write_fresh"]
 
 #: What takes note of memory that the host writes to without an operation, by the id of who wants to know: mostly nobody.
 watching: dict[int, set[Buffer]] = {}
@@ -45,16 +45,28 @@ def array_of(host: HostArray, dtype: DType, stream: Stream, ours: bool = False) 
     if timeline.lost is not None:
         raise fresh(timeline.lost)
     array = allocate(host.shape, dtype, stream)
-    buffer = array._buffer
-    if write_fresh(array, timeline, host):
-        return array
+    if not write_fresh(array, timeline, host):
+        _write(array, host, stream, ours)
+    return array
+
+
+def assign(array: Array, host: HostArray, stream: Stream) -> None:
+    """Have a stream write the values that ``host`` has now to an array of that shape, converted to its dtype."""
+    if array._form.packed:
+        _write(array, host, stream)
+    else:
+        stream.copy(array, array_of(host, array._form.dtype, stream))
+
+
+def _write(array: Array, host: HostArray, stream: Stream, ours: bool = False) -> None:
+    """The same, of an array without gaps."""
+    dtype = array._form.dtype
     if host.size == 1:
         fill_array(array, stream, 1, np.asarray(host, dtype).tobytes())
     elif host.size:
-        if not (ours and host.dtype == dtype):
-            host = _staged(host, dtype, stream, buffer.source.host_accessible)
-        copy_arrays(stream, array, host)
-    return array
+        if not (ours and host.dtype == dtype and host.flags.c_contiguous):
+            host = _staged(host, dtype, stream, array._buffer.source.host_accessible)
+        copy_packed(stream, array, host)
 
 
 def write_fresh(array: Array, timeline: Timeline, values: HostArray) -> bool:

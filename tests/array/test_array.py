@@ -124,10 +124,20 @@ def test_views_share_and_a_reshape_that_cannot_copies() -> None:
     expected = np.zeros((3, 4), "i4")
     expected[1:, ::2] = 7
     assert np.array_equal(base.numpy_blocking(), expected)
-    copied = base.T.reshape(12)
-    assert copied._buffer is not base._buffer
-    assert np.array_equal(copied.numpy_blocking(), expected.T.reshape(12))
-    assert base.reshape(2, 6)._buffer is base._buffer
+    fixed, known = aiodev.broadcast_to(base, base.shape), expected.copy()
+    for _ in range(2):  # found out, and remembered
+        copied = base.T.reshape(12)
+        assert copied._buffer is not base._buffer
+        assert np.array_equal(copied.numpy_blocking(), expected.T.reshape(12))
+        base[0] = copied[:4]
+        expected[0] = expected.T.reshape(12)[:4]
+        assert base.reshape(2, 6)._buffer is base._buffer
+        taken = fixed.T.reshape(12)
+        assert not fixed.writable and taken.writable
+        taken[:] = 1
+    assert np.array_equal(base.numpy_blocking(), expected) and not np.array_equal(expected, known)
+    gaps = base[:, :2].reshape(3, 1, 2)
+    assert gaps._buffer is base._buffer and gaps.reshape((3, 2))._buffer is base._buffer
 
 
 def test_keys_are_one_object_for_each_combination() -> None:

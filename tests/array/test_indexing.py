@@ -136,8 +136,11 @@ def test_writing_waits_for_nothing() -> None:
             x[x == 9] = 1
             first = x[[3, 0]]
             x[:] = np.zeros(4, int)
+            host[:] = [6, 7]
+            x[::2] = host
+            host[:] = 8
             assert not stream.query()
-        assert first.numpy_blocking().tolist() == [3, 5] and x.numpy_blocking().tolist() == [0, 0, 0, 0]
+        assert first.numpy_blocking().tolist() == [3, 5] and x.numpy_blocking().tolist() == [6, 0, 7, 0]
 
 
 def test_overlapping_views_are_read_before_they_are_written(x: aiodev.Array) -> None:

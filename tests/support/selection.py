@@ -10,8 +10,8 @@ What takes long is compiling: a kernel for each function, type and layout. By de
 3. lists that are given to ``some`` are cut to their first values, and numbers that are given to ``examples`` to a tenth;
    hypothesis draws the same each time.
 
-With ``--exhaustive --share=K/N`` runs, of what does not run by default, the K-th of N parts: of tests, of what ``some`` would cut,
-and of how many more examples there are, which are others each time.
+With ``--exhaustive --share=K/N`` runs, of what does not run by default, the K-th of N parts: of tests, of what ``some`` would
+cut, and of how many more examples there are, which are others each time.
 """
 
 from __future__ import annotations
