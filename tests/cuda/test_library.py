@@ -1,7 +1,7 @@
-"""Every kernel of the library compiles for sm_90.
+"""Every kernel of the library compiles for sm_90: by default for the first real and complex arguments of each.
 
 The kernels are recorded in processes of their own, whose libraries then never launch again what was not compiled: one for
-each core, of which each compiles a share.
+each core, of which each compiles a part.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import selection
+from programs import SUPPORT
 
 from aiodev._core.usable_cores import usable_cores
 
@@ -22,16 +24,21 @@ _PROGRAM = """
 import logging, sys, warnings
 warnings.simplefilter("ignore")
 logging.disable(logging.CRITICAL)
-import library
+import library, selection
 from aiodev._backends.cuda.compile import compiler
 
 found, refused = library.recorded()
-share, shares = map(int, sys.argv[1:])
+selection.exhaustive, *selection.share, own, processes = map(int, sys.argv[1:])
 failures = []
 recorded = [(function, spec) for function, specs in found.items() for spec in specs]
-for function, spec in recorded[share::shares]:
-    numbers = {argument.lstrip("A0123456789")[0] for argument in spec.arguments}
-    if spec.name in library.REAL and "c" in numbers:
+
+def kind(spec):
+    return spec.name, "c" in {argument.lstrip("A0123456789")[0] for argument in spec.arguments}
+
+first = {kind(spec): spec for _, spec in reversed(recorded)}
+recorded.sort(key=lambda launch: first[kind(launch[1])] is not launch[1])
+for function, spec in selection.some(recorded, len(first))[own::processes]:
+    if spec.name in library.REAL and kind(spec)[1]:
         continue
     try:
         compiler.compile_image(spec, (9, 0))
@@ -46,17 +53,17 @@ print("\\n".join(failures))
 
 def test_every_kernel_compiles() -> None:
     """What the library's functions launch, for real and complex numbers, becomes a cubin."""
-    path = f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(Path(__file__).parent)!r}]\n"
-    shares = min(8, usable_cores().count)
+    path = f"import sys; sys.path[:0] = {[str(ROOT), str(SUPPORT), str(Path(__file__).parent)]}\n"
+    processes = min(8, usable_cores().count)
     running = [
         subprocess.Popen(
-            [sys.executable, "-c", path + _PROGRAM, str(share), str(shares)],
+            [sys.executable, "-c", path + _PROGRAM, *map(str, (int(selection.exhaustive), *selection.share, own, processes))],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             cwd=ROOT,
         )
-        for share in range(shares)
+        for own in range(processes)
     ]
     outcomes = [(process, *process.communicate(timeout=1800)) for process in running]
     for process, said, error in outcomes:
