@@ -185,13 +185,13 @@ from aiodev.kernels.random import gamma_poisson, uniforms
 f4, f8 = "u8 u8 f4 f4 f4 A1f4C", "u8 u8 f8 f8 f8 A1f8C"
 bodies = [
     (fill._kernel(values, per_block, 1)._direct.py_func, arguments)
-    for fill in (words._fill_random, words._fill_uniform, normals._fill_normal, normals._fill_exponential)
+    for fill in (uniforms._fill_random, uniforms._fill_uniform, normals._fill_normal, normals._fill_exponential)
     for values, per_block, arguments in ((fill._single, 4, f4), (fill._double, 2, f8))
 ]
 bodies += [
-    (rejection._draw_gamma._direct.py_func, "u8 u8 f8 f8 f8 f8 A1f8C"),
-    (rejection._draw_few._direct.py_func, "u8 u8 f8 f8 A1i8C"),
-    (rejection._draw_many._direct.py_func, "u8 u8 f8 f8 f8 f8 f8 f8 A1i8C"),
+    (gamma_poisson._draw_gamma._direct.py_func, "u8 u8 f8 f8 f8 f8 A1f8C"),
+    (gamma_poisson._draw_few._direct.py_func, "u8 u8 f8 f8 A1i8C"),
+    (gamma_poisson._draw_many._direct.py_func, "u8 u8 f8 f8 f8 f8 f8 f8 A1i8C"),
     (choices._draw_races._direct.py_func, "u8 u8 A1f8C A1f8C"),
 ]
 compile_cuda = compiler.compile_cuda
