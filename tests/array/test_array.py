@@ -136,6 +136,8 @@ def test_views_share_and_a_reshape_that_cannot_copies() -> None:
         assert not fixed.writable and taken.writable
         taken[:] = 1
     assert np.array_equal(base.numpy_blocking(), expected) and not np.array_equal(expected, known)
+    given = base._seen_from(0, base.shape, base.strides, base.dtype)  # strides, though there are no gaps
+    assert all(given.reshape(12)._buffer is base._buffer for _ in range(3))
     gaps = base[:, :2].reshape(3, 1, 2)
     assert gaps._buffer is base._buffer and gaps.reshape((3, 2))._buffer is base._buffer
 
