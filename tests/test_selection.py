@@ -128,6 +128,7 @@ def test_lists_and_examples_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     assert selection.some("abc") == ["a"] and selection.some("abc", 2) == ["a", "b"]
     assert selection.examples(60) == 6 and selection.examples(20) == selection.FEWEST and selection.examples(3) == 3
     monkeypatch.setattr(selection, "exhaustive", True)
+    monkeypatch.setattr(selection, "share", (1, 1))
     assert selection.some("abc") == ["a", "b", "c"] and selection.examples(20) == 20
     shares = []
     for part in (1, 2, 3):
