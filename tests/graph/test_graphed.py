@@ -10,6 +10,7 @@ import gc
 import math
 import os
 import random
+import subprocess
 import sys
 import threading
 import time
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from programs import search_path
 from selection import some
 
 import aiodev
@@ -425,6 +427,46 @@ async def test_before_the_device_has_started(register: Any) -> None:
         begun.set()
         assert await graphed(aiodev.ones(3)).tolist() == [2, 2, 2]
         assert await graphed(aiodev.zeros(3)).tolist() == [0, 0, 0]
+
+
+#: The first use of the device is by requests, of which every other one is bad.
+REQUESTS = """
+import asyncio, math
+import aiodev
+
+@aiodev.kernel
+def checked_root(i, x, y):
+    if x[i] < 0:
+        raise ValueError("negative")
+    y[i] = math.sqrt(x[i])
+
+@aiodev.make_graphed
+def root(x):
+    y = aiodev.empty_like(x)
+    checked_root[x.size](x, y)
+    return y
+
+async def main():
+    results = []
+    for number in range(4):
+        with aiodev.Stream("cpu") as stream:
+            assert stream.timeline.deferred or number, "the device has started"
+            results.append(root(aiodev.asarray([4.0, -9.0 if number % 2 else 9.0])))
+    for number, result in enumerate(results):
+        try:
+            print(await result.tolist())
+        except aiodev.AiodevError as error:
+            print(type(error).__name__)
+
+asyncio.run(main())
+"""
+
+
+def test_requests_that_come_before_the_device_has_started() -> None:
+    """They have their own outcomes, too, though their streams have no queues yet."""
+    environment = {**os.environ, "PYTHONPATH": search_path()}
+    done = subprocess.run([sys.executable, "-c", REQUESTS], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.stdout.splitlines() == 2 * ["[2.0, 3.0]", "KernelError"], done.stderr
 
 
 def give_way(frame: Any, event: str, argument: object) -> None:

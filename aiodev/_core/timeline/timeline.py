@@ -399,11 +399,14 @@ class Timeline:
 
         Nothing relies on that order but who asks for it, since what follows would fail with ``value``.
         """
-        operations = self.operations
-        if operations is not other.operations or isinstance(operations, Deferred):
+        if self.handle is not other.handle:
             self.join(other, value, other.clock_at(value))
             return self.submitted
-        number = operations.wait_over(self.queue, other.queue, value)
+        operations = self.operations
+        if operations is other.operations:
+            number = operations.wait_over(self.queue, other.queue, value)
+        else:
+            number = self._enqueue_wait(other, value, over=True)
         self.release()
         self._kept.append((number, other))
         totals.waits_enqueued += 1
@@ -432,15 +435,20 @@ class Timeline:
                 self.past.popleft()
         self.frontier = (number, clock)
 
-    def _enqueue_wait(self, other: Timeline, value: int) -> int:
+    def _enqueue_wait(self, other: Timeline, value: int, over: bool = False) -> int:
+        """A wait where an executor is not known yet, or another's; ``over``: for a timeline of the same, however that comes out."""
         if other.lost is not None:
             raise fresh(other.lost)
         if self.handle is other.handle:
+
+            def wait(executor: Executor, queue: int) -> int:
+                return (executor.wait_over if over else executor.wait)(queue, other.open_queue()[1], value)
+
             operations = self.operations
             if isinstance(operations, Deferred):
-                return operations.defer(lambda executor, queue: executor.wait(queue, other.open_queue()[1], value))
+                return operations.defer(wait)
             other.hand_on()  # its backend is ours, and has started
-            return operations.wait(self.queue, other.queue, value)
+            return wait(operations, self.queue)
         # Another kind of device: the host carries the news, in native wake-ups, and opens a gate.
         gate = self.gate()
 
