@@ -224,6 +224,20 @@ def test_ctrl_c_interrupts_a_wait(ending: str) -> None:
     assert "Fatal" not in errors and "Exception in thread" not in errors, errors
 
 
+def test_an_interrupted_program_ends_by_its_signal() -> None:
+    """So that a shell's loop, or who supervises it, sees that it was interrupted, whatever ends with it."""
+    program = """
+import os, signal
+import aiodev
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+aiodev.Stream("cpu").call(int).synchronize_blocking()
+os.kill(os.getpid(), signal.SIGINT)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == -signal.SIGINT, done.stderr
+
+
 DROPPED = """
 import atexit, gc, logging, sys, threading
 import aiodev

@@ -239,7 +239,11 @@ class Field:
     def _hint(self) -> Any:
         # Here and not when it is declared, since structs refer to each other; and one by one, since a start uses few.
         annotation = self.owner.__annotations__[self.name]
-        return eval(annotation, vars(sys.modules[self.owner.__module__])) if isinstance(annotation, str) else annotation
+        if not isinstance(annotation, str):
+            return annotation
+        # Compiled first, since CPython takes a KeyboardInterrupt for handled once a string is evaluated, as at exit: the process
+        # would end by its status, and not by the signal.
+        return eval(compile(annotation, "<annotation>", "eval"), vars(sys.modules[self.owner.__module__]))
 
     @_once
     def kind(self) -> Kind:
