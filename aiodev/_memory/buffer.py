@@ -219,7 +219,8 @@ class Buffer:
     def join_uses(self, timeline: Timeline) -> None:
         """Order later operations of a timeline after what others were given that uses the memory.
 
-        If the timeline is captured, this holds for each replay.
+        They fail if what has written the contents failed; how reads come out is none of their business. If the timeline is
+        captured, this holds for each replay.
         """
         recording = timeline.recording
         if recording is not None:
@@ -229,10 +230,14 @@ class Buffer:
         is_read = not (reader is timeline or reader is None or reader.counters[COMPLETED] >= self._read)
         if self._writer is timeline and self._readers is None and not is_read:
             return
-        for other, value in (*self.contents(), *self.pending()):
+        written = self.contents()
+        for other, value in (*written, *self.pending()):
             if other.recording is not None:
                 other.recording.refuse("what is not captured cannot follow captured work")
-            timeline.join(other, value, other.clock_at(value))
+            if (other, value) in written:
+                timeline.join(other, value, other.clock_at(value))
+            elif other is not timeline and timeline.frontier[1].get(other, 0) < value:
+                timeline.come_after(other, value)
 
     def check(self) -> None:
         """Raise what went wrong with the contents, as far as that is known; see :func:`check_writes`."""

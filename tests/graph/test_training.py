@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -157,6 +158,42 @@ async def test_a_replayed_step_follows_who_uses_the_parameters(device: str) -> N
         assert np.array_equal(await seen.numpy(), before)
         await done
         assert not np.array_equal(await model.parameters[0].numpy(), before)
+
+
+@aiodev.kernel
+def refuse(i, x):
+    if x[i] == x[i]:
+        raise ValueError("no such weight")
+
+
+@pytest.mark.parametrize("how", ["eager", "graphed"])
+@pytest.mark.parametrize("reader", ["fails", "is withdrawn"])
+async def test_a_step_waits_for_who_reads_the_parameters_and_not_for_his_success(device: str, how: str, reader: str) -> None:
+    """A client that is served by the parameters, and fails or has gone, costs training nothing."""
+    train, client = aiodev.Stream(device), aiodev.Stream(device)
+    with train:
+        model, other = Model(device), Model(device)
+        step = aiodev.make_graphed(model.step) if how == "graphed" else model.step
+        for one in (step, other.step):
+            await one()
+        await train.synchronize()
+    with client, autograd.no_grad():
+        begun, ending = threading.Event(), threading.Event()
+        client.call(lambda: (begun.set(), ending.wait(60)))
+        await asyncio.to_thread(begun.wait, 60)
+        if reader == "fails":
+            refuse[3](model.parameters[0].detach()[0])
+        answer = model.parameters[0] * 2.0
+        if reader == "is withdrawn":
+            assert client.cancel()
+    with train:
+        found = await step()
+        assert not train.query()
+        ending.set()
+        assert await found.item() == await (await other.step()).item()
+        assert_equal(await model.state(), await other.state())
+    with pytest.raises(aiodev.AiodevError):
+        await answer.numpy()
 
 
 async def test_a_captured_update_follows_readers_that_are_captured(device: str) -> None:
