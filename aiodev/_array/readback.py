@@ -10,10 +10,10 @@ is none of the reader's business: then a stream of the reader's own waits for al
 streams are kept for the next reader, unless something failed on them.
 
 **Who is kept out.** The streams that the contents are of, and the reader's current stream if it follows what the read waits
-for, wait for the copy. If the copy waits for other streams, too, their failure is none of a stream's business; it is then held
-by a gate, and not by a wait, which would fail with them. But where one of those may wait for the program (a future, a call),
-the program may be waiting for the stream that would be held. Then nobody is held: the reader waits for what has still to
-write the array, and begins anew; it sees what was written meanwhile, too.
+for, wait until the copy is over. Whether it is made is none of their business: it may wait for other streams, which fail, or
+for what is withdrawn. But where one of those may wait for the program (a future, a call), the program may be waiting for the
+stream that would be held. Then nobody is held: the reader waits for what has still to write the array, and begins anew; it
+sees what was written meanwhile, too.
 
 From a device whose memory the host cannot reach, what is small comes to page-locked memory, which the device writes by itself
 in stream order, and is copied out of it when it is there: a copy to ordinary memory would wait for a thread's turn, twice.
@@ -36,11 +36,13 @@ from aiodev._array.protocols import Protocols, address_of, host_view, host_windo
 from aiodev._array.tuning import DIRECT, READ_LOCKED, READERS_KEPT, SMALL, WASTE
 from aiodev._core.arguments import seconds
 from aiodev._core.at_fork import in_child
+from aiodev._core.backend.interface import COMPLETED
 from aiodev._core.streams.completion import Completion, Reached
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
 from aiodev._core.timeline.recording import under_way
-from aiodev._core.waiting.block_until import hold_behind, waits_for_program
+from aiodev._core.timeline.vector_clock import NO_CLOCK, merged
+from aiodev._core.waiting.block_until import waits_for_program
 from aiodev._core.waiting.blocking import wait_all_blocking
 from aiodev._core.waiting.reactor import others_first
 from aiodev._memory.buffer import check_writes, record_torn
@@ -241,20 +243,21 @@ class _Readback:
     def _own_reader(self, device: Device) -> Stream:
         idle = _readers.setdefault(device, [])
         reader = self._reader = idle.pop() if idle else Stream(device, priority=-1)
+        reader.timeline.owned = True  # who reads is told, if it still waits; what has failed, by its own stream
         for writer, value in self._ahead:
             reader.timeline.join(writer, value, writer.clock_at(value))
         return reader
 
     def _keep_writers_out(self, device: Device, timeline: Timeline, value: int) -> None:
-        writers = [writer for writer, _ in self._written if writer is not timeline]
-        for writer in writers:
-            if _follows(writer, self._ahead):
-                writer.join(timeline, value, timeline.clock_at(value))
-            else:
-                hold_behind(writer, timeline, value)
+        kept_out = [writer for writer, _ in self._written if writer is not timeline]
         current = current_stream(device).timeline
-        if self._ahead and current is not timeline and current not in writers and _follows(current, self._ahead):
-            current.join(timeline, value, timeline.clock_at(value))
+        if self._ahead and current is not timeline and current not in kept_out and _follows(current, self._ahead):
+            kept_out.append(current)
+        for other in kept_out:
+            if timeline.counters[COMPLETED] < value:
+                number = other.come_after(timeline, value)
+                # That the clock has it says that what follows fails with what is written there, which is nobody else's.
+                other.advance(number, merged(other.frontier[1], NO_CLOCK, other, timeline, value))
 
     def raise_cause(self) -> None:
         """Raise the failure of the work that the array depends on, from its own stream."""

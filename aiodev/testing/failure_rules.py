@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from aiodev._core.backend.interface import Executor, Fault
-from aiodev.testing.rule import NotApplicable, rule
+from aiodev._core.backend.interface import Fault
+from aiodev.testing.rule import rule
 from aiodev.testing.workbench import Lane, Workbench
 
 __all__ = ["RULES"]
@@ -226,8 +226,6 @@ def the_last_faults_are_kept(bench: Workbench) -> None:
 @rule
 def a_wait_for_what_is_over_shares_no_failure(bench: Workbench) -> None:
     """``wait_over`` holds until the other queue is there, and is done: whether that failed before, fails, or is withdrawn."""
-    if type(bench.executor).wait_over is Executor.wait_over:
-        raise NotApplicable("wait_over is wait")
     first, second, third, cells = bench.lane(), bench.lane(), bench.lane(), bench.chain(6, 4)
     first.reach(first.fail())
     second.wait_over(first, 1)

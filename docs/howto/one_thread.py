@@ -163,6 +163,10 @@ class OneThread(Executor):
 
         return self.submit(queue, outcome, lambda skipped: source.completed >= value)
 
+    def wait_over(self, queue, other, value):
+        source = self.queues[other]
+        return self.submit(queue, lambda: None, lambda skipped: source.completed >= value)
+
     def create_gate(self):
         self.gates[number := next(self.numbers)] = Gate()
         return number

@@ -163,6 +163,58 @@ async def test_a_cancelled_read_leaves_the_array_alone() -> None:
         assert np.array_equal(await array.numpy(), np.arange(LARGE))
 
 
+@pytest.mark.parametrize("size", [4, LARGE])
+@pytest.mark.parametrize("first", ["read", "withdrawn"])
+async def test_a_read_of_what_is_withdrawn_fails_nothing_else(first: str, size: int) -> None:
+    """What the stream is given later waits until the copy is over, which is not made."""
+    stream, other, outcomes = aiodev.Stream("cpu"), aiodev.Stream("cpu"), []
+    with stream:
+        x, y = aiodev.ones(size), aiodev.zeros(size)
+    await stream.synchronize()
+    gate = stream._gate()
+    done = put[size, stream](x, 5.0)
+    put[1, stream](aiodev.empty(1), 0.0)  # so that the read is not the next thing on the stream
+
+    async def read() -> None:
+        try:
+            await x.numpy()
+        except aiodev.WithdrawnError as error:
+            outcomes.append(error)
+
+    async with anyio.create_task_group() as group:
+        if first == "withdrawn":
+            assert done.cancel()
+        group.start_soon(read)
+        await anyio.wait_all_tasks_blocked()
+        if first == "read":
+            assert done.cancel()
+        last = put[size, stream](y, 2.0)
+        other.wait_stream(stream)
+        behind = put[size, other](y, 3.0)
+        gate.open()
+    await last
+    await behind
+    assert len(outcomes) == 1 and (await y.numpy() == 3).all()
+
+
+async def test_the_failure_that_a_read_was_given_up_behind_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """By the stream that failed. The reader's own, which nobody knows, has none to tell."""
+    async with aiodev.Stream("cpu") as stream:
+        x, y = aiodev.zeros(4), aiodev.zeros(4)
+        await stream.synchronize()
+        gate = stream._gate()
+        done = refuse[4, stream](x)
+        y.copy_from(x)  # so that the read is not the next thing on the stream
+        with anyio.move_on_after(0.01):
+            await x.numpy()
+        gate.open()
+        with pytest.raises(aiodev.KernelError):
+            await done
+        await stream.synchronize()
+        await aiodev.synchronize("cpu")
+    assert not caplog.records
+
+
 async def test_reads_of_views_with_gaps() -> None:
     """Small gaps are copied along, large ones are not; both give the elements."""
     host = np.arange(1000 * 1000, dtype="i4").reshape(1000, 1000)

@@ -162,6 +162,13 @@ class IgnoresWaits(PortableExecutor):
         return super().wait(queue, other, 0)
 
 
+class SharesFailures(PortableExecutor):
+    """Has whoever waits for the end of something fail with it."""
+
+    def wait_over(self, queue: int, other: int, value: int) -> int:
+        return self.wait(queue, other, value)
+
+
 class IgnoresPriority(PortableExecutor):
     """First come, first served."""
 
@@ -251,6 +258,7 @@ class PassesWithdrawnWaits(PortableExecutor):
         pytest.param(ForgivesTooMuch, "forgive_is_for_later_submissions_only", marks=pytest.mark.exhaustive),
         (DestroysUnderALock, "queues_are_destroyed_anywhere"),
         (IgnoresWaits, "a_wait_orders_two_queues"),
+        (SharesFailures, "a_wait_for_what_is_over_shares_no_failure"),
         (IgnoresPriority, "urgent_work_overtakes"),
         (DoesNotCoalesce, "wake_ups_coalesce"),
         (SkipsWaitsBehindFailures, "a_wait_behind_a_failure_still_takes_its_time"),

@@ -256,9 +256,9 @@ class Executor(ABC):
         A wait holds behind a failure, too: what is submitted after ``forgive`` relies on the order that it sets up.
         """
 
+    @abstractmethod
     def wait_over(self, queue: int, other: int, value: int) -> int:
-        """As ``wait``, but for how ``value`` comes out, which is nothing to ``queue``. By default it fails with that."""
-        return self.wait(queue, other, value)
+        """As ``wait``, but for how ``value`` comes out, which is nothing to ``queue``."""
 
     @abstractmethod
     def create_gate(self) -> int:

@@ -124,8 +124,13 @@ def _points_of(device: DeviceLike | None) -> Sequence[tuple[Timeline, int]]:
     recording = current_stream(resolved).timeline.recording
     if recording is not None:
         recording.refuse("the host cannot wait for captured work, which runs when the graph is replayed")
-    own = [timeline for timeline in living_timelines() if timeline.device == resolved and not timeline.owned]
-    return [(timeline, timeline.submitted) for timeline in own]
+    return [(timeline, timeline.submitted) for timeline in living_timelines() if timeline.device == resolved]
+
+
+def _check_all(points: Sequence[tuple[Timeline, int]]) -> None:
+    for timeline, value in points:
+        if not timeline.owned:
+            timeline.check_all(value)
 
 
 async def synchronize(device: DeviceLike | None = None) -> None:
@@ -146,8 +151,7 @@ async def synchronize(device: DeviceLike | None = None) -> None:
     points = _points_of(device)
     for timeline, value in points:
         await Reached(timeline, value)
-    for timeline, value in points:
-        timeline.check_all(value)
+    _check_all(points)
 
 
 def synchronize_blocking(device: DeviceLike | None = None, timeout: float | None = None) -> None:
@@ -165,8 +169,7 @@ def synchronize_blocking(device: DeviceLike | None = None, timeout: float | None
     """
     points = _points_of(device)
     wait_all_blocking(points, timeout)
-    for timeline, value in points:
-        timeline.check_all(value)
+    _check_all(points)
 
 
 def lose_streams_after_fork(error: BaseException) -> None:

@@ -33,7 +33,7 @@ class _Refusing(Executor):
         raise self._refusal()
 
     create_queue = destroy_queue = adopt_stream = handle_of = _refuse
-    launch = copy = fill = wait = create_gate = gate = open_gate = stamp = withdraw = call_native = trace = _refuse
+    launch = copy = fill = wait = wait_over = create_gate = gate = open_gate = stamp = withdraw = call_native = trace = _refuse
     create_buffer = destroy_buffer = buffer_obstacle = execute = _refuse
     create_schedule = destroy_schedule = execute_schedule = _refuse
     foreign_wait = wait_foreign = spin = help = create_waker = collect = arm = faults = forgive = _refuse

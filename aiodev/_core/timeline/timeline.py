@@ -137,7 +137,7 @@ class Timeline:
         self.label = label
         self.lost: BaseException | None = None
         self.recording: Recording | None = None  #: the graph that operations are captured into
-        self.owned = False  #: operations of other timelines stand for all of its own: nobody hears of its failures but by those
+        self.owned = False  #: others stand for all of its operations, or who asked for them: nobody else hears of its failures
         self.frontier: tuple[int, Clock] = (0, NO_CLOCK)
         #: For debugging, those of before that operations which are not done have; else None.
         self.past: deque[tuple[int, Clock]] | None = deque() if settings.debug else None
@@ -399,9 +399,6 @@ class Timeline:
 
         Nothing relies on that order but who asks for it, since what follows would fail with ``value``.
         """
-        if self.handle is not other.handle:
-            self.join(other, value, other.clock_at(value))
-            return self.submitted
         operations = self.operations
         if operations is other.operations:
             number = operations.wait_over(self.queue, other.queue, value)
@@ -436,7 +433,7 @@ class Timeline:
         self.frontier = (number, clock)
 
     def _enqueue_wait(self, other: Timeline, value: int, over: bool = False) -> int:
-        """A wait where an executor is not known yet, or another's; ``over``: for a timeline of the same, however that comes out."""
+        """A wait where an executor is not known yet, or another's; ``over``: however ``value`` comes out."""
         if other.lost is not None:
             raise fresh(other.lost)
         if self.handle is other.handle:
@@ -454,7 +451,7 @@ class Timeline:
 
         def open_gate() -> None:
             try:
-                error = other.error_of(value)
+                error = None if over else other.error_of(value)
             except BaseException as failure:  # what it was cannot be learnt: this timeline fails rather than hangs
                 error = failure
             gate.open(error)

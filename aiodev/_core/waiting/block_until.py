@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from aiodev._core.streams import trace
 from aiodev._core.timeline.gate import opened_on_error
-from aiodev._core.timeline.vector_clock import NO_CLOCK, PartialClock, merged
+from aiodev._core.timeline.vector_clock import PartialClock
 from aiodev._core.waiting.watcher import watcher
 
 if TYPE_CHECKING:
     from aiodev._core.timeline.timeline import Timeline
 
-__all__ = ["hold_behind", "hold_until", "waits_for_program"]
+__all__ = ["hold_until", "waits_for_program"]
 
 
 def waits_for_program(timeline: Timeline) -> bool:
@@ -51,17 +51,3 @@ def hold_until(timeline: Timeline, points: Mapping[Timeline, int]) -> int | None
         for other, value in left:
             watcher.watch(other, value, reached)
     return gate.value
-
-
-def hold_behind(timeline: Timeline, other: Timeline, value: int) -> None:
-    """Order what ``timeline`` is given from now on after operation ``value`` of ``other``, which reads, though not its failure.
-
-    Who follows a write by its clock is taken to fail if that fails. So what is written on ``other`` must be nobody else's
-    business, and what that follows itself does not enter the clock.
-    """
-    gate = timeline.gate()
-    with opened_on_error(gate):
-        trace.label(timeline, gate.value, "wait", str(other.device), (other, value))
-        clock = merged(timeline.frontier[1], NO_CLOCK, timeline, other, value)
-        watcher.watch(other, value, gate.open)
-        timeline.advance(gate.value, clock)
