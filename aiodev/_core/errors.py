@@ -205,20 +205,25 @@ class OutOfMemoryError(DeviceError, MemoryError):
         (True, True)
     """
 
-    def __init__(self, device: str, requested: int, *, allocated: int, reserved: int, free: int, total: int) -> None:
+    def __init__(
+        self, device: str, requested: int, *, allocated: int, reserved: int, free: int, total: int, in_flight: int = 0
+    ) -> None:
         self.device = device
         self.requested = requested
         self.allocated = allocated
         self.reserved = reserved
         self.free = free
         self.total = total
+        self.in_flight = in_flight  #: of what was freed, what queued work still uses
         super().__init__(device, requested)
 
     def __str__(self) -> str:
+        remedy = "release arrays, or admit work with aiodev.memory.lease()"
+        if self.in_flight:
+            remedy = f"{self.in_flight:,} were freed, but queued work still uses them; await it, {remedy}"
         return (
             f"{self.requested:,} bytes asked for on {self.device}; {self.allocated:,} are allocated, "
-            f"{self.reserved:,} reserved, {self.free:,} of {self.total:,} free; release arrays, or admit "
-            f"work with aiodev.memory.lease()"
+            f"{self.reserved:,} reserved, {self.free:,} of {self.total:,} free; {remedy}"
         )
 
 

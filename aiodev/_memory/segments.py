@@ -10,11 +10,12 @@ Small and large requests have segments of their own: a small array that lives lo
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from aiodev._core.backend.interface import COMPLETED
 from aiodev._core.config import settings
-from aiodev._memory.block import FREE, HOLE, TAKEN, Block, Extents, Segment
+from aiodev._memory.block import CACHED, FREE, HOLE, TAKEN, Block, Extents, Segment
 from aiodev._memory.stats import Totals
 from aiodev._memory.tuning import LARGE_SEGMENT, OWN_SEGMENT_FROM, SLACK, SMALL_SEGMENT
 
@@ -154,14 +155,7 @@ class Segments:
         return before.size
 
     def _fill(self, kind: Extents, hole: Block, nbytes: int, size: int, timeline: Timeline) -> Block:
-        self._check(nbytes)
-        self._raw.map_range(hole.address, nbytes)
-        self._totals.reserve(nbytes)
-        holes = hole.segment.holes
-        place = holes.index(hole)
-        rest = hole.cut(nbytes)
-        holes[place : place + 1] = [] if rest is None else [rest]
-        hole.state = FREE
+        self._map(hole, nbytes)
         block = hole
         if nbytes < size and hole.prev is not None:  # the rest is before it
             block = hole.prev
@@ -176,6 +170,70 @@ class Segments:
                 rest.timeline, rest.value = timeline, last
             kind.add(rest)
         return block
+
+    def _map(self, hole: Block, nbytes: int) -> None:
+        """Map memory into the first bytes of a hole, which become a free block, in no list."""
+        self._check(nbytes)
+        self._raw.map_range(hole.address, nbytes)
+        self._totals.reserve(nbytes)
+        holes = hole.segment.holes
+        place = holes.index(hole)
+        rest = hole.cut(nbytes)
+        holes[place : place + 1] = [] if rest is None else [rest]
+        hole.state = FREE
+
+    def bridge(self, size: int) -> bool:
+        """Map memory between free blocks, whatever uses those, so that they become one of ``size`` bytes; False if none can.
+
+        Of all places that which needs the least memory.
+        """
+        ranges = [segment for segment in self.all() if segment.growable]
+        places = [place for segment in ranges for place in self._gaps(segment, size)]
+        if not places:
+            return False
+        missing, blocks = min(places, key=lambda place: place[0])
+        first, last = blocks[0], blocks[-1]
+        parts = [(block, block.size) for block in blocks[1:-1] if block.state == HOLE]
+        missing -= sum(nbytes for _, nbytes in parts)
+        if last.state == HOLE and missing:
+            parts.append((last, min(missing, last.size)))
+            missing -= parts[-1][1]
+        if missing:  # the end of the first hole
+            rest = first
+            if first.size > missing:
+                holes = first.segment.holes
+                rest = first.cut(first.size - missing) or first
+                holes.insert(holes.index(first) + 1, rest)
+            parts.append((rest, missing))
+        try:
+            for hole, nbytes in parts:
+                self._map(hole, nbytes)
+                hole.segment.kind.add(hole, whatever_uses_it=True)
+        except MemoryError:
+            return False
+        return True
+
+    def _gaps(self, segment: Segment, size: int) -> Iterator[tuple[int, list[Block]]]:
+        """Where there would be room for ``size`` if so many bytes were mapped: neighbours, some of them free and some holes."""
+        run: list[Block] = []
+        for block in (*segment.blocks(), None):
+            if block is not None and block.state in (FREE, HOLE):
+                run.append(block)
+                continue
+            for begin, first in enumerate(run):
+                free = holes = 0
+                for end in range(begin, len(run)):
+                    last = run[end]
+                    if last.state == FREE:
+                        free += last.size
+                    else:
+                        holes += last.size
+                    ends = (first, last) if end > begin else (first,)
+                    inside = holes - sum(one.size for one in ends if one.state == HOLE)
+                    missing = max(inside, self._whole(size - free))
+                    if free and missing <= holes:
+                        yield missing, run[begin : end + 1]
+            run = []
 
     def _reserve_range(self, kind: Extents, size: int) -> Block:
         """A range that can hold all that the device has; where addresses are short, a smaller one.
@@ -224,6 +282,11 @@ class Segments:
     def idle(self) -> list[Block]:
         """Free blocks that no work uses; those that have been free for the longest time first."""
         return [block for kind in (self.small, self.large) for block in kind.blocks() if block.forget_done()]
+
+    def in_flight(self) -> int:
+        """Bytes that nobody has, and that work still uses."""
+        blocks = (block for segment in self.all() for block in segment.blocks() if block.state in (FREE, CACHED))
+        return sum(block.size for block in blocks if any(t.counters[COMPLETED] < v for t, v in block.pending().items()))
 
     def release(self, blocks: list[Block], enough: int | None = None) -> int:
         """Give free blocks back, as far as they are whole segments, or whole pieces of ranges; returns how many bytes.

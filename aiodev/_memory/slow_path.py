@@ -251,9 +251,11 @@ class SlowPath:
             self.looking, common._calling = True, False
 
     def _wait_for(self, home: Bin, timeline: Timeline) -> Block | None:
-        """Memory that other timelines' work still uses, with ``timeline`` held until that is done."""
+        """Memory that queued work still uses, with ``timeline`` held until that is done."""
         self._empty_bins(whatever_uses_it=True)
         block = self._take_anywhere(home, None)
+        if block is None and self.segments.growable and self.segments.bridge(home.size):
+            block = self._take_anywhere(home, None)
         if block is None:
             return None
         value = self._hold(timeline, block.pending())
@@ -276,8 +278,9 @@ class SlowPath:
         free, total = self.segments.info()
         totals = self.totals
         return OutOfMemoryError(
-            str(self._device), nbytes, allocated=totals.allocated, reserved=totals.reserved, free=free, total=total
-        )
+            str(self._device), nbytes, allocated=totals.allocated, reserved=totals.reserved, free=free, total=total,
+            in_flight=self.segments.in_flight(),
+        )  # fmt: skip
 
     def empty(self) -> int:
         """Give all memory back that is cached and done with (lock held); returns how many bytes."""

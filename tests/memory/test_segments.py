@@ -227,6 +227,45 @@ def test_a_stream_waits_for_memory_that_another_still_uses() -> None:
 # On a real device
 
 
+@pytest.mark.parametrize("holes", ["between", "before", "behind", "around"])
+def test_memory_on_both_sides_of_a_hole_is_waited_for_together(holes: str) -> None:
+    """Whatever uses it; the hole is filled as far as needed, where that needs the least."""
+    pool, memory = allocator(total=64 * MIB, granularity=2 * MIB)
+    a, b = FakeTimeline("A"), FakeTimeline("B")
+    sizes = {"between": (28, 4, 28), "before": (4, 28, 28), "behind": (28, 28, 4), "around": (2, 28, 26, 4)}[holes]
+    pieces = [pool.allocate(size * MIB, a) for size in sizes]
+    kept = pool.allocate(2 * MIB, b)
+    address = pieces[0].address
+    for number, size in enumerate(sizes):
+        if size > 4:
+            pieces[number]._record_write(a, a.submit())
+            pieces[number]._record_read(b, b.submit())
+    pieces = [piece for piece, size in zip(pieces, sizes, strict=True) if size > 4]
+    assert pool.empty_cache() == (6 if holes == "around" else 4) * MIB
+    pieces.clear()
+    c = FakeTimeline("C")
+    whole = pool.allocate(58 * MIB, c)
+    assert c.holds and address <= whole.address < address + 4 * MIB and whole.block.size == 58 * MIB
+    assert 60 * MIB <= memory.nbytes <= 62 * MIB and kept.address == address + sum(sizes) * MIB
+    del whole
+    assert pool.totals.allocated == 2 * MIB
+
+
+def test_what_lies_apart_is_not_enough_but_the_error_tells() -> None:
+    """An array between two free pieces stays where it is; what is still used will be free when that is done."""
+    pool, _ = allocator(total=32 * MIB, granularity=2 * MIB)
+    a = FakeTimeline("A")
+    first, kept, last = (pool.allocate(size * MIB, a) for size in (12, 4, 12))
+    for buffer in (first, last):
+        buffer._record_write(a, a.submit())
+    del first, last, buffer
+    with pytest.raises(aiodev.OutOfMemoryError, match="25,165,824 were freed, but queued work still uses them; await it"):
+        pool.allocate(20 * MIB, a)
+    a.advance()
+    a.advance()
+    assert pool.allocate(20 * MIB, a).block.size == 20 * MIB and kept.block.size == 4 * MIB
+
+
 def test_work_that_waits_for_the_program_is_not_waited_for() -> None:
     """The program may be waiting for the very stream that would be held: an error, not a deadlock; then all goes on."""
     memory = aiodev.memory

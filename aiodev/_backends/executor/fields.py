@@ -241,8 +241,8 @@ class Field:
         annotation = self.owner.__annotations__[self.name]
         if not isinstance(annotation, str):
             return annotation
-        # Compiled first, since CPython takes a KeyboardInterrupt for handled once a string is evaluated, as at exit: the process
-        # would end by its status, and not by the signal.
+        # Compiled first: CPython takes a KeyboardInterrupt for handled once a string is evaluated, as at exit, and the process
+        # would end by its status, not by the signal.
         return eval(compile(annotation, "<annotation>", "eval"), vars(sys.modules[self.owner.__module__]))
 
     @_once
