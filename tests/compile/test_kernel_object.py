@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from kernel_entry import Entry, needs_compiler, spec_of
 
 import aiodev
 from aiodev._backends.cpu.compile import kernel_code, kernel_object
+from aiodev._backends.executor.machine import llvm, make_machine
 
 PROGRAM = """
 import sys
@@ -106,6 +108,77 @@ def test_what_code_takes_from_outside() -> None:
     assert found is not None and any(name.startswith("NRT_") for name in found)
     assert not any(name.startswith("aiodev_entry") for name in found)
     assert all(hasattr(ctypes.CDLL(None), name) or name.startswith("NRT_") for name in found)
+
+
+def text(i, x, out):
+    out[i] = len(str(10 * i)) + len("v" + str(i))
+
+
+def formatted(i, x, out):
+    if x[i] < 0:
+        raise ValueError(f"negative at {i}")
+    out[i] = 1
+
+
+def buffered(i, x, out):
+    own = np.zeros(100)
+    own[i] = x[i]
+    out[i] = own.sum()
+
+
+def tabled(i, x, out):
+    table = {1: 2.0}
+    table[i] = 3.0
+    out[i] = table[i] + table[1]
+
+
+def ordered(i, x, out):
+    out[i] = np.sort(np.array([3.0, 1.0, x[i]]))[0]
+
+
+@numba.njit
+def own_sum(value):
+    own = np.zeros(100)
+    own[3] = value
+    return own.sum() + len(str(3))
+
+
+def helped(i, x, out):
+    out[i] = own_sum(x[i])
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (text, [3, 4]),
+        (formatted, "negative at 1"),
+        (buffered, [1, -1]),
+        (tabled, [5, 6]),
+        (ordered, [1, -1]),
+        (helped, [2, 0]),
+    ],
+)
+def test_bodies_that_allocate(body: Any, expected: Any) -> None:
+    """They have all of numba's allocator that they ask for, whoever of those that they call asks for it first."""
+    with aiodev.Stream("cpu"):
+        x, out = aiodev.asarray([1.0, -1.0]), aiodev.zeros(2)
+        done = aiodev.kernel(body)[2](x, out)
+    if isinstance(expected, list):
+        done.synchronize_blocking(100)
+        assert out.numpy_blocking().tolist() == expected
+    else:
+        with pytest.raises(aiodev.KernelError, match=expected):
+            done.synchronize_blocking(100)
+
+
+@needs_compiler
+def test_code_that_nothing_here_can_complete_is_refused() -> None:
+    """By the name of what is missing, where LLVM would end the process."""
+    module = llvm().parse_assembly("declare i32 @no_such_thing() define i32 @f() { %1 = call i32 @no_such_thing() ret i32 %1 }")
+    machine = make_machine()
+    module.triple = machine.triple
+    with pytest.raises(ImportError, match="takes no_such_thing from outside"):
+        kernel_object.link(kernel_object.KernelObject("f", (), machine.emit_object(module)))
 
 
 def test_other_formats_are_not_guessed_at() -> None:

@@ -19,6 +19,7 @@ from aiodev._backends.executor.machine import host_target
 from aiodev._backends.executor.preload import quiet_import
 from aiodev._core.at_fork import Whole
 from aiodev._core.backend.interface import KernelSpec
+from aiodev._core.errors import CompileError
 from aiodev._core.sources import compiled_by
 
 __all__ = ["Code", "cached_kernel", "compile_kernel", "is_interpreted", "is_provisional", "load_kernel", "target"]
@@ -110,7 +111,10 @@ def _read(path: Path | None) -> KernelObject | None:
 
 
 def _link(spec: KernelSpec, entry: KernelObject) -> int:
-    address = link(entry)
+    try:
+        address = link(entry)
+    except ImportError as error:
+        raise CompileError(spec.name, str(error)) from None
     if not spec.key:
         return address
     with _lock:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from aiodev._backends.compile.disk_cache import pack, unpack
@@ -62,9 +62,15 @@ class KernelObject(NamedTuple):
 
 
 def link(entry: KernelObject) -> int:
-    """Link an object file into this process; returns the entry's address, which stays valid for ever. May import numba."""
+    """Link an object file into this process; returns the entry's address, which stays valid for ever. May import numba.
+
+    Raises:
+        ImportError: the code takes something from outside that nothing here has; LLVM would end the process.
+    """
     numba: Any = _numba() if entry.needs_numba else None
     with using_llvm:
+        if numba is not None:
+            _check(outside(entry.code) or frozenset())
         _engine.add_object_file(llvm().object_file.ObjectFileRef.from_data(entry.code))
         _engine.finalize_object()
         for symbol, constants in entry.environments:
@@ -88,6 +94,7 @@ _ELF = b"\x7fELF\x02\x01"  # of 64 bits, little endian
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _SYMBOL_TABLE = 2
+_TABLE = "_GLOBAL_OFFSET_TABLE_"  # which the linker makes
 
 
 def outside(code: bytes) -> frozenset[str] | None:
@@ -111,6 +118,13 @@ def outside(code: bytes) -> frozenset[str] | None:
 def _is_in_process(symbol: str) -> bool:
     """Whether C's libraries have a symbol. The interpreter has some that numba means otherwise (its objects themselves)."""
     return not symbol.lstrip("_").startswith("Py") and hasattr(ctypes.CDLL(None), symbol)
+
+
+def _check(names: Collection[str]) -> None:
+    address_of = llvm().address_of_symbol
+    missing = sorted(name for name in names if not (_is_in_process(name) or address_of(name) or name == _TABLE))
+    if missing:
+        raise ImportError(f"its code takes {', '.join(missing)} from outside, which nothing here has")
 
 
 def _make_engine() -> Any:

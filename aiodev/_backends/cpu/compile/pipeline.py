@@ -68,18 +68,25 @@ class _EntryLibrary(codegen.CPUCodeLibrary):
 
 
 def _link_called(library: Any) -> None:
-    """Link what a library calls, directly or not, each once."""
-    queue, seen = list(library._linking_libraries), {library}
-    while queue:
-        called = queue.pop(0)
-        if called in seen:
-            continue
-        seen.add(called)
-        if isinstance(called, _PartLibrary):
-            module = called.own_module()
-            queue += called._linking_libraries
+    """Link what a library calls, directly or not, each once.
+
+    Each behind all that may call it: LLVM takes no more from a module than what is asked for when it is linked. Functions that
+    call each other ask for each other, in whatever order.
+    """
+    order: list[Any] = []
+    seen, ahead = {library}, [(library, iter(library._linking_libraries))]
+    while ahead:
+        current, left = ahead[-1]
+        called = next((one for one in left if one not in seen), None)
+        if called is None:
+            order.append(current)
+            ahead.pop()
         else:
-            module = called._get_module_for_linking()
+            seen.add(called)
+            # Those of another kind have what they call in them.
+            ahead.append((called, iter(called._linking_libraries if isinstance(called, _PartLibrary) else ())))
+    for called in reversed(order[:-1]):
+        module = called.own_module() if isinstance(called, _PartLibrary) else called._get_module_for_linking()
         library._final_module.link_in(module, preserve=True)
 
 
