@@ -37,6 +37,9 @@ class Failing(Protocol):
     def lost(self) -> BaseException | None: ...
 
     @property
+    def owned(self) -> bool: ...
+
+    @property
     def queue(self) -> int: ...
 
     def open_queue(self) -> tuple[Executor, int]: ...
@@ -51,10 +54,11 @@ class KnownFault:
 
     ``first`` and ``guarded`` are the operations that failed themselves, mostly one; the others did not run.
     ``told``: a waiter of this timeline was told, so that the fault has ended. ``retrieved``: some waiter knows of it, if only
-    through a timeline that depends on this one, so that it need not be reported.
+    through a timeline that depends on this one, so that it need not be reported. ``inner``: it comes from a timeline that this
+    one stands for, such as that of a graph's branch, so that the failure is one of its own.
     """
 
-    __slots__ = ("_error", "cause", "first", "guarded", "last", "origin", "retrieved", "told", "withdrawn")
+    __slots__ = ("_error", "cause", "first", "guarded", "inner", "last", "origin", "retrieved", "told", "withdrawn")
 
     def __init__(self, fault: Fault, error: KeptError, guarded: int) -> None:
         self.first = fault.first
@@ -64,6 +68,7 @@ class KnownFault:
         self.origin: KnownFault | None = None  # None: itself
         self._error = error
         self.withdrawn = fault.withdrawn
+        self.inner = False
         self.told = False
         self.retrieved = False
 
@@ -80,6 +85,8 @@ class KnownFault:
 
     def to_raise(self) -> BaseException:
         """The failure, for a waiter that is told. The first waiter gets the very exception that a called function raised."""
+        if self.inner:
+            return self.root()
         error = self._error.take()
         if self.origin is not None:
             error.__cause__ = self.root()
@@ -91,6 +98,8 @@ class KnownFault:
 
     def copy(self) -> BaseException:
         """The failure, for a timeline that is to fail with it: nobody is told."""
+        if self.inner and self.origin is not None:
+            return root_cause(self.origin._error.copy())
         error = self._error.copy()
         if self.origin is not None:
             error.__cause__ = root_cause(self.origin._error.copy())
@@ -197,8 +206,9 @@ def collect_faults(timeline: Failing) -> None:
             if known.cause is None and source is not None:  # of many withdrawals a backend keeps the last ones
                 error = source.faults.withdrawals.error(first, source.label)
                 known.cause = None if error is None else _forgotten(first, error)
-        for known, _, _ in dependent:
+        for known, source, _ in dependent:
             known.explain()
+            known.inner = source is not None and source.owned and not (known.origin is None or known.origin.withdrawn)
         for line, count in seen.items():
             del line.faults.known[:-FAULTS_KEPT]
             line.faults.seen = count  # last: who finds it up to date relies on the list
