@@ -7,6 +7,7 @@ plain function of yours: ``optimizer.lr = schedule(epoch)``.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -50,11 +51,11 @@ def descend_with_momentum(
 def count_step(
     i: int, lr: float, beta1: float, beta2: float, shrink: float, rate: Any, steps: Any, factors: Any
 ) -> None:
-    """Count a step; how far it goes, what the root of the squares is divided by, and what is taken off the elements."""
-    steps[0] += 1.0
-    factors[0] = lr * rate[()] / (1.0 - beta1 ** steps[0])
-    factors[1] = (1.0 - beta2 ** steps[0]) ** 0.5
-    factors[2] = lr * rate[()] * shrink
+    """Count a parameter's step; how far it goes, what the root of the squares is divided by, what is taken off the elements."""
+    steps[i] += 1.0
+    factors[i, 0] = lr * rate[()] / (1.0 - beta1 ** steps[i])
+    factors[i, 1] = (1.0 - beta2 ** steps[i]) ** 0.5
+    factors[i, 2] = lr * rate[()] * shrink
 
 
 @aiodev.kernel(reads=("g", "factors"))
@@ -103,17 +104,18 @@ def _descend_with_momentum(
 
 
 @aiodev.operation(
-    reads=["factors", "*gradients", "*parameters", "*means", "*squares"],
+    reads=["*gradients", "*parameters", "*means", "*squares", "*factors"],
     numbers=["beta1", "beta2", "eps", "decay"],
     name="Adam",
 )
 def _adapt(
-    call: aiodev.Call, beta1: Any, beta2: Any, eps: Any, decay: Any, factors: aiodev.Array, gradients: Any, parameters: Any,
-    means: Any, squares: Any,
+    call: aiodev.Call, beta1: Any, beta2: Any, eps: Any, decay: Any, gradients: Any, parameters: Any, means: Any, squares: Any,
+    factors: Any,
 ) -> aiodev.Array:  # fmt: skip
-    for g, x, mean, square in zip(gradients, parameters, means, squares, strict=True):
-        call.launch(adapt, x.size, beta1, beta2, eps, decay, _flat(g), factors, _flat(x), _flat(mean), _flat(square))
-    return factors
+    for g, x, mean, square, own in zip(gradients, parameters, means, squares, factors, strict=True):
+        call.launch(adapt, x.size, beta1, beta2, eps, decay, _flat(g), own, _flat(x), _flat(mean), _flat(square))
+    first: aiodev.Array = factors[0]
+    return first
 
 
 @aiodev.kernel(reads=("total",))
@@ -384,6 +386,8 @@ class SGD(Optimizer):
 class Adam(Optimizer):
     """Adam (Kingma and Ba, 2015), with the decay of weights added to the gradient.
 
+    A parameter's steps are those in which it had a gradient, as in PyTorch.
+
     Args:
         parameters: leaves, of one device.
         lr: the learning rate: a number, or an array of one in device memory.
@@ -427,9 +431,12 @@ class Adam(Optimizer):
         self._set_options(first, second, eps, weight_decay)
         self._kept = "mean", "square"
         super().__init__(parameters, lr)
-        device = self._parameters[0].device
-        self._state["steps"] = aiodev.zeros(1, np.float64, device)
-        self._factors = aiodev.zeros(3, np.float64, device)
+        device, count = self._parameters[0].device, len(self._parameters)
+        self._state["steps"] = aiodev.zeros(count, np.float64, device)
+        self._factors = aiodev.zeros((count, 3), np.float64, device)
+        own = {id(one): self._factors[place] for place, one in enumerate(self._parameters)}
+        for members in self._members.values():
+            members[:] = [(one, (*arrays, own[id(one)])) for one, arrays in members]
 
     def _options(self) -> dict[str, Any]:
         first, second = self.betas
@@ -450,11 +457,16 @@ class Adam(Optimizer):
             own._buffer.join_uses(timeline)
         _, shrink = self._decays()
         lr, rate = self._rate(np.dtype(np.float64))
-        count_step[1](lr, *self.betas, shrink, rate, self._state["steps"], self._factors)
+        end = 0
+        for stepped, group in itertools.groupby(self._parameters, lambda one: one._grad is not None):
+            begin, end = end, end + sum(1 for _ in group)
+            if stepped:
+                steps, factors = self._state["steps"][begin:end], self._factors[begin:end]
+                count_step[end - begin](lr, *self.betas, shrink, rate, steps, factors)
 
     def _submit(self, dtype: Any, gradients: Any, parameters: Any, *state: Any) -> None:
         added, _ = self._decays()
-        _adapt(*self.betas, self.eps, added, self._factors, gradients, parameters, *state)
+        _adapt(*self.betas, self.eps, added, gradients, parameters, *state)
 
 
 class AdamW(Adam):
