@@ -262,7 +262,7 @@ def asarray(obj: Any, dtype: Any = None, device: DeviceLike | None = None, *, co
 
     Raises:
         OverflowError: a Python integer is beyond ``dtype``.
-        TypeError: no device has its dtype, or complex numbers on a device would have to become real.
+        TypeError: no device has its dtype, or complex numbers would have to become real.
         ValueError: ``copy=False``, and there must be a copy; or NumPy can make no array of it.
 
     Example:
@@ -296,6 +296,8 @@ def asarray(obj: Any, dtype: Any = None, device: DeviceLike | None = None, *, co
     host = _on_host(obj, None if isinstance(obj, np.ndarray) else wanted)
     if wanted is not None and host.dtype.kind not in "biufc":
         host = _on_host(host, wanted)  # of texts and the like, as NumPy can
+    if wanted is not None and host.dtype.kind == "c" and wanted.kind not in "bc":
+        raise TypeError(f"asarray: argument obj: {host.dtype} cannot become {wanted}; complex numbers have two parts")
     stream = current_stream(device)
     return host_values.array_of(host, wanted or parse_dtype(host.dtype), stream, isinstance(obj, _PLAIN))
 

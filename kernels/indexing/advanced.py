@@ -199,9 +199,9 @@ def _fill(view: aiodev.Array, value: Any) -> None:
 
 def _converted(value: Any, x: aiodev.Array) -> aiodev.Array:
     """The value as an array of the dtype and on the device of ``x``."""
+    if isinstance(value, aiodev.Array | np.ndarray | np.generic) and value.dtype.kind == "c" and x.dtype.kind not in "bc":
+        raise TypeError(f"an array of {value.dtype} cannot be assigned to elements of {x.dtype}, which have one part")
     if isinstance(value, aiodev.Array):
-        if value.dtype.kind == "c" and x.dtype.kind not in "bc":
-            raise TypeError(f"an array of {value.dtype} cannot be assigned to elements of {x.dtype}, which have one part")
         return value.to(x.device) if value.dtype == x.dtype else astype(value, x.dtype, device=x.device)
     if isinstance(value, np.ndarray | np.generic):
         return aiodev.asarray(value.astype(x.dtype, casting="unsafe"), device=x.device)

@@ -179,6 +179,18 @@ def test_asarray_converts_arrays(dtype: str, other: str) -> None:
         assert np.array_equal(found.numpy_blocking(), expected.astype(other))
 
 
+def test_complex_numbers_of_the_host_do_not_become_real() -> None:
+    """Nor do those of a device; NumPy drops the imaginary part, with a warning."""
+    host, x = np.array([1 + 2j]), aiodev.zeros(1, device="cpu")
+    with pytest.raises(TypeError, match="complex128 cannot become float32"):
+        aiodev.asarray(host, "float32", device="cpu")
+    for value in (host, host[0]):
+        with pytest.raises(TypeError, match="complex128 cannot be assigned"):
+            x[:] = value
+    assert aiodev.asarray(host, "bool", device="cpu").numpy_blocking().tolist() == [True]
+    assert x.numpy_blocking().tolist() == [0]
+
+
 def test_asarray_of_an_array_with_a_copy() -> None:
     """copy=True makes one array of its own, converted or not; copy=False refuses what needs one."""
     array = aiodev.arange(3, device="cpu")
