@@ -132,6 +132,12 @@ def tabled(i, x, out):
     out[i] = table[i] + table[1]
 
 
+def named(i, x, out):
+    table = {"a": 1.0, "b": x[i]}
+    table["c"] = 2.0
+    out[i] = table["a"] + table["b"] + table["c"]
+
+
 def ordered(i, x, out):
     out[i] = np.sort(np.array([3.0, 1.0, x[i]]))[0]
 
@@ -154,6 +160,7 @@ def helped(i, x, out):
         (formatted, "negative at 1"),
         (buffered, [1, -1]),
         (tabled, [5, 6]),
+        (named, [4, 2]),
         (ordered, [1, -1]),
         (helped, [2, 0]),
     ],
@@ -169,6 +176,35 @@ def test_bodies_that_allocate(body: Any, expected: Any) -> None:
     else:
         with pytest.raises(aiodev.KernelError, match=expected):
             done.synchronize_blocking(100)
+
+
+def factorial(number):
+    return 1 if number < 2 else number * factorial(number - 1)
+
+
+def is_even(number):
+    if number == 0:
+        return True
+    return is_odd(number - 1)
+
+
+def is_odd(number):
+    if number == 0:
+        return False
+    return is_even(number - 1)
+
+
+def test_functions_that_call_themselves_or_each_other() -> None:
+    """Whatever types they are called with first: a number in the source has one of its own."""
+
+    @aiodev.kernel
+    def recursive(i, out):
+        out[i] = factorial(5) + factorial(i + 3) + is_even(4) + is_odd(i)
+
+    with aiodev.Stream("cpu"):
+        out = aiodev.zeros(2)
+        recursive[2](out).synchronize_blocking(100)
+        assert out.numpy_blocking().tolist() == [120 + 6 + 1, 120 + 24 + 2]
 
 
 @needs_compiler

@@ -22,8 +22,6 @@ from aiodev._backends.cpu.compile.vector_variants import inline_variants
 
 __all__ = ["emit"]
 
-#: Pointers through which functions that call themselves, or each other, are reached; numba fills them in when it loads.
-_UNRESOLVED = ".numba.unresolved$"
 #: Pointers to environments.
 _ENVIRONMENT = "_ZN08NumbaEnv"
 #: numba's allocator, and what it calls to free an allocation that nobody refers to any more.
@@ -37,9 +35,6 @@ def emit(result: Any, wrapper: Callable[[str, str], str] | None = None) -> Kerne
         wrapper: gives the LLVM assembly of an entry of the first name, which calls the one of the second name in its place.
     """
     module = result.library._final_module.clone()
-    for variable in list(module.global_variables):
-        if variable.name.startswith(_UNRESOLVED):
-            _resolve(module, variable.name)
     unique = secrets.token_hex(16)
     symbol = f"aiodev_entry_{unique}"
     if wrapper is not None:
@@ -63,13 +58,6 @@ def emit(result: Any, wrapper: Callable[[str, str], str] | None = None) -> Kerne
             environments.append((variable.name, [] if environment is None else list(environment.consts)))
     code = cpu_target.target_context.codegen()._tm.emit_object(module)
     return KernelObject(symbol, tuple(environments), code)
-
-
-def _resolve(module: Any, pointer: str) -> None:
-    """Define a pointer to a function of the module."""
-    function = pointer.removeprefix(_UNRESOLVED)
-    text = f'declare void @"{function}"()\n@"{pointer}" = global ptr @"{function}"\n'
-    module.link_in(llvm.parse_assembly(text))
 
 
 def _finish(module: Any) -> None:

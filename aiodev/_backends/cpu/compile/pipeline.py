@@ -19,6 +19,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from llvmlite import binding as llvm
 from numba import _dynfunc
 from numba.core import codegen
 from numba.core.compiler import Compiler, CompilerBase, DefaultPassBuilder, Flags
@@ -30,6 +31,10 @@ from numba.core.typed_passes import BaseNativeLowering, NativeLowering
 from aiodev._backends.cpu.compile.errors import ERROR_MODEL, LocatedLower, install_error_model
 
 __all__ = ["BodyCompiler", "EntryCompiler", "entry_flags", "linked_only"]
+
+
+#: Pointers through which functions that call themselves, or each other, are reached; numba fills them in when it loads.
+_UNRESOLVED = ".numba.unresolved$"
 
 
 class _PartLibrary(codegen.CPUCodeLibrary):
@@ -60,6 +65,7 @@ class _EntryLibrary(codegen.CPUCodeLibrary):
     def finalize(self) -> None:
         self._raise_if_finalized()
         _link_called(self)
+        _resolve_pointers(self._final_module)
         self._optimize_final_module()
         self._final_module.verify()
         self._finalize_dynamic_globals()
@@ -88,6 +94,31 @@ def _link_called(library: Any) -> None:
     for called in reversed(order[:-1]):
         module = called.own_module() if isinstance(called, _PartLibrary) else called._get_module_for_linking()
         library._final_module.link_in(module, preserve=True)
+
+
+def _resolve_pointers(module: Any) -> None:
+    """Define the pointers to functions of the module through which it reaches those that lead to itself."""
+    for variable in list(module.global_variables):
+        if variable.name.startswith(_UNRESOLVED):
+            function = variable.name.removeprefix(_UNRESOLVED)
+            text = f'declare void @"{function}"()\n@"{variable.name}" = global ptr @"{function}"\n'
+            module.link_in(llvm.parse_assembly(text))
+
+
+class _Lower(Lower):
+    """numba's lowering, where functions call themselves, or each other, with arguments of other types."""
+
+    def _lower_call_RecursiveCall(self, function: Any, expression: Any, signature: Any) -> Any:
+        compiled = function.dispatcher_type.dispatcher.overloads.get(signature.args)
+        if compiled is None:  # it is being compiled: one of those that lead here
+            return super()._lower_call_RecursiveCall(function, expression, signature)
+        self.library.add_linking_library(compiled.library)
+        values = self.fold_call_args(function, signature, expression.args, expression.vararg, expression.kws)
+        return self.context.call_internal(self.builder, compiled.fndesc, signature, values)
+
+
+class _LocatedLower(LocatedLower, _Lower):
+    """With exceptions that say their line."""
 
 
 class _Lowering(BaseNativeLowering):
@@ -119,7 +150,7 @@ class _EntryLowering(_Lowering):
     """Lowers an entry."""
 
     _name = "aiodev_entry_lowering"
-    lowering_class = LocatedLower
+    lowering_class = _LocatedLower
     library_class = _EntryLibrary
 
 
@@ -128,7 +159,7 @@ class _BodyLowering(_Lowering):
     """Lowers what an entry calls; exceptions all say their line."""
 
     _name = "aiodev_body_lowering"
-    lowering_class = LocatedLower
+    lowering_class = _LocatedLower
     library_class = _PartLibrary
 
 
@@ -137,7 +168,7 @@ class _ForeignLowering(_Lowering):
     """Lowers what numba or another library has for a function that a body calls."""
 
     _name = "aiodev_foreign_lowering"
-    lowering_class = Lower
+    lowering_class = _Lower
     library_class = _PartLibrary
 
 

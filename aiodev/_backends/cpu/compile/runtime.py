@@ -1,4 +1,4 @@
-"""numba's runtime, which few kernels call: its allocator, its helpers, and the environments of functions.
+"""numba's runtime, which few kernels call: its allocator, its helpers, hashes, and the environments of functions.
 
 To import this imports numba, and sets up what its generated code looks for.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numba.cpython.hashing  # noqa: F401  # what texts are hashed with in this process, which code looks for
 from numba.core.environment import Environment
 from numba.core.registry import cpu_target
 from numba.core.runtime import rtsys
