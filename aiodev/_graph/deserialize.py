@@ -171,7 +171,8 @@ class Loaded:
 def check_document(path: str, document: Mapping[str, Any], device: Device, arrays: Mapping[str, Array]) -> None:
     """Raise for what does not fit this process, this device or these arrays."""
     if document["aiodev"] != version() or document["build"] != build():
-        reason = f"it was saved by aiodev {document['aiodev']}; here is {version()}, or other sources, or another compiler"
+        other = f"; here is {version()}" if document["aiodev"] != version() else " from other sources, or with another compiler"
+        reason = f"it was saved by aiodev {document['aiodev']}{other}"
         raise GraphFileError(path, f"{reason}: save the graph anew")
     if document["device"] != device.type:
         raise GraphFileError(path, f"it is a graph for {document['device']} devices, and {device} is none; capture one there")

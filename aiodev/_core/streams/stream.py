@@ -355,6 +355,7 @@ class Stream(NativeStream):
     def cancel(self) -> int:
         """Withdraw everything that has been submitted and has not begun; how many operations that are.
 
+        Waits for other streams and for code that is being loaded are operations, too.
         They never run: who waits for them gets :class:`WithdrawnError`, and what was submitted to streams that wait for them
         fails with :class:`DependencyError`. What is submitted from now on runs, after what has begun. Never blocks.
         See :meth:`Completion.cancel`.
