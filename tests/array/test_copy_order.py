@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 COUNT = 50_000
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def backend() -> SimulatedBackend:
     """The simulated backend of this process."""
     if "sim" not in aiodev.available_backends():
