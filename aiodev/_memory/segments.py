@@ -187,52 +187,68 @@ class Segments:
 
         Of all places that which needs the least memory.
         """
-        ranges = [segment for segment in self.all() if segment.growable]
-        places = [place for segment in ranges for place in self._gaps(segment, size)]
-        if not places:
+        places = (place for segment in self.all() if segment.growable for place in self._gaps(segment, size))
+        best = min(places, key=lambda place: place[0], default=None)
+        if best is None:
             return False
-        missing, blocks = min(places, key=lambda place: place[0])
-        first, last = blocks[0], blocks[-1]
-        parts = [(block, block.size) for block in blocks[1:-1] if block.state == HOLE]
-        missing -= sum(nbytes for _, nbytes in parts)
-        if last.state == HOLE and missing:
-            parts.append((last, min(missing, last.size)))
-            missing -= parts[-1][1]
-        if missing:  # the end of the first hole
-            rest = first
-            if first.size > missing:
-                holes = first.segment.holes
-                rest = first.cut(first.size - missing) or first
-                holes.insert(holes.index(first) + 1, rest)
-            parts.append((rest, missing))
+        missing, run, begin, end = best
         try:
-            for hole, nbytes in parts:
-                self._map(hole, nbytes)
-                hole.segment.kind.add(hole, whatever_uses_it=True)
-        except MemoryError:
+            self._check(missing)
+            for hole in run[begin + 1 : end - 1]:
+                if hole.state == HOLE:
+                    missing -= hole.size
+                    self._map(hole, hole.size)
+                    hole.segment.kind.add(hole, whatever_uses_it=True)
+            first, last = run[begin], run[end - 1]
+            if last.state == HOLE and missing:
+                nbytes = min(missing, last.size)
+                missing -= nbytes
+                self._map(last, nbytes)
+                last.segment.kind.add(last, whatever_uses_it=True)
+            if missing:
+                rest = self._map_end(first, missing)
+                rest.segment.kind.add(rest, whatever_uses_it=True)
+        except MemoryError:  # what was mapped is free
             return False
         return True
 
-    def _gaps(self, segment: Segment, size: int) -> Iterator[tuple[int, list[Block]]]:
-        """Where there would be room for ``size`` if so many bytes were mapped: neighbours, some of them free and some holes."""
+    def _map_end(self, hole: Block, nbytes: int) -> Block:
+        """Map memory into the last bytes of a hole; the free block that they become, in no list."""
+        rest = hole if hole.size == nbytes else hole.cut(hole.size - nbytes)
+        assert rest is not None
+        if rest is not hole:
+            holes = hole.segment.holes
+            holes.insert(holes.index(hole) + 1, rest)
+        try:
+            self._map(rest, nbytes)
+        except MemoryError:
+            if rest is not hole:
+                hole.segment.holes.remove(rest)
+                hole.absorb(rest)
+            raise
+        return rest
+
+    def _gaps(self, segment: Segment, size: int) -> Iterator[tuple[int, list[Block], int, int]]:
+        """Where there would be room for ``size`` if so many bytes were mapped: neighbours, free or holes, from one to another.
+
+        Of those that begin at a block the fewest: with more of them no less would have to be mapped.
+        """
         run: list[Block] = []
         for block in (*segment.blocks(), None):
             if block is not None and block.state in (FREE, HOLE):
                 run.append(block)
                 continue
+            end, nbytes = 0, {FREE: 0, HOLE: 0}  # of run[begin:end]
             for begin, first in enumerate(run):
-                free = holes = 0
-                for end in range(begin, len(run)):
-                    last = run[end]
-                    if last.state == FREE:
-                        free += last.size
-                    else:
-                        holes += last.size
-                    ends = (first, last) if end > begin else (first,)
-                    inside = holes - sum(one.size for one in ends if one.state == HOLE)
-                    missing = max(inside, self._whole(size - free))
-                    if free and missing <= holes:
-                        yield missing, run[begin : end + 1]
+                while end < len(run) and sum(nbytes.values()) < size:
+                    nbytes[run[end].state] += run[end].size
+                    end += 1
+                if sum(nbytes.values()) < size:
+                    break
+                ends = sum(one.size for one in {first, run[end - 1]} if one.state == HOLE)
+                if nbytes[FREE]:
+                    yield max(nbytes[HOLE] - ends, self._whole(size - nbytes[FREE])), run, begin, end
+                nbytes[first.state] -= first.size
             run = []
 
     def _reserve_range(self, kind: Extents, size: int) -> Block:

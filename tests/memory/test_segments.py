@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 import threading
 from typing import Any
 
@@ -13,6 +14,7 @@ import aiodev
 from aiodev._core.config import Settings
 from aiodev._memory import segments
 from aiodev._memory.allocator import CachingAllocator
+from aiodev._memory.block import FREE, HOLE
 from aiodev._memory.tuning import LARGE_SEGMENT, SMALL_SEGMENT
 from aiodev.testing.latch import Latch
 
@@ -249,6 +251,40 @@ def test_memory_on_both_sides_of_a_hole_is_waited_for_together(holes: str) -> No
     assert 60 * MIB <= memory.nbytes <= 62 * MIB and kept.address == address + sum(sizes) * MIB
     del whole
     assert pool.totals.allocated == 2 * MIB
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_gaps_are_bridged_where_that_needs_the_least(seed: int) -> None:
+    """As by looking at every row of neighbours that are free or holes; nothing is mapped where none would do."""
+    chance = random.Random(seed)
+    pool, memory = allocator(total=256 * MIB, granularity=2 * MIB)
+    a = FakeTimeline("A")
+    pieces = [pool.allocate(2 * chance.randrange(1, 6) * MIB, a) for _ in range(20)]
+    kinds = [chance.choice(("kept", "used", "used", "hole", "hole")) for _ in pieces]
+    kept = [piece for piece, kind in zip(pieces, kinds, strict=True) if kind == "kept"]
+    for piece, kind in zip(pieces, kinds, strict=True):
+        if kind == "used":
+            piece._record_write(a, a.submit())
+    del piece
+    pieces.clear()
+    pool.empty_cache()
+    (segment,) = [one for one in pool.slow_path.segments.all() if one.growable and not one.is_empty()]
+    pool.slow_path._empty_bins(whatever_uses_it=True)
+    blocks = [(block.state, block.size) for block in segment.blocks()][:-1]  # behind the last there is no end of addresses
+    size, needed = 2 * chance.randrange(6, 20) * MIB, []
+    for begin in range(len(blocks)):
+        for end in range(begin + 1, len(blocks) + 1):
+            row = blocks[begin:end]
+            free, holes = (sum(nbytes for state, nbytes in row if state == kind) for kind in (FREE, HOLE))
+            inside = sum(nbytes for state, nbytes in row[1:-1] if state == HOLE)
+            if free and free + holes >= size and all(state in (FREE, HOLE) for state, _ in row):
+                needed.append(max(inside, size - free))
+    memory.total = memory.nbytes + min(needed, default=2 * MIB)
+    before = memory.nbytes
+    assert pool.slow_path.segments.bridge(size) or not needed or min(needed) == 0
+    assert memory.nbytes - before <= min(needed, default=2 * MIB) and len(kept) == kinds.count("kept")
+    for hole in segment.holes:
+        assert hole.state == HOLE and (hole.next is None or hole.next.state != HOLE)
 
 
 def test_what_lies_apart_is_not_enough_but_the_error_tells() -> None:
