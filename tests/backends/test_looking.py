@@ -78,6 +78,34 @@ def test_nobody_steps_aside_for_a_range_that_is_exhausted() -> None:
     assert moves == [] and world.queue.range_linked.value == 0
 
 
+@pytest.mark.parametrize(("helpers", "joins"), [(0, True), (1, False)])
+def test_a_worker_makes_room_for_a_helper(helpers: int, joins: bool) -> None:
+    """It sleeps, where there is a range that others have begun and nothing else, and a thread on each core that it leaves."""
+    world = World()
+    world.open_range(left=1)
+    world.queue.helpers.value = helpers
+    slept: list[Worker] = []
+
+    def sleep(device: Device, worker: Worker) -> None:
+        slept.append(worker)
+        world.device.stop.value = 1
+
+    found = world.run(ready_queue, "find_work", world.device, world.worker, sleep=sleep, in_the_way=lambda queue, worker: False)
+    assert (found == world.queue.address + 1) is joins
+    assert (slept == []) is joins and world.device.lock.held.value == 0
+    assert world.queue.range_members.value == 1 + joins
+
+
+def test_a_worker_makes_no_room_where_something_else_waits() -> None:
+    """Which may be behind the range in line."""
+    world = World()
+    world.open_range(left=1)
+    world.queue.helpers.value = 1
+    world.device.pending.value += 1
+    found = world.run(ready_queue, "find_work", world.device, world.worker, in_the_way=lambda queue, worker: False)
+    assert found == world.queue.address + 1
+
+
 @pytest.mark.parametrize("queues", [1, 3])
 def test_workers_beyond_the_limit_stay_asleep(queues: int) -> None:
     """However much waits, in a range or in several queues; and they run again once the limit is raised."""

@@ -79,6 +79,11 @@ PATIENCE: Final = 3_000
 #: How long (ns) it looks for work once it has helped, while others run their last chunks. Larger: a core is kept from them;
 #: smaller: it parks just before the end.
 LONGER: Final = 50_000
+#: How long (ns) it looks for work where workers have begun a range without it: one of them sleeps in its favour when it looks
+#: for work the next time. A step of 32 texts, of some 35 kernels, was done by two workers, often on one core, and the loop
+#: parked, in 40 of 100 steps; with this in 3 or 4, and they take half the time (two virtual cores of an AMD EPYC).
+#: Larger: a core is kept from workers that need it; smaller: the helper parks just before there is room.
+ROOM: Final = 200_000
 #: Longest index (ns) that a helper begins which its loop may call away: within an index it cannot be. Larger: the loop is
 #: later; smaller: more kernels are left to workers, which have to wake up.
 INDEX: Final = 200_000

@@ -15,9 +15,9 @@ GIL, submitters must never wait, an idle machine must sleep, and whoever makes w
     counter, then loads the target. All four are sequentially consistent, so that at least one of the two sees the other, and
     the node's target is taken back to ``NEVER`` by compare-exchange, so that exactly one acts.
 5.  A worker sleeps only after it found, under the device's lock, no work; work is only added under that lock, and wakes a
-    sleeper unless somebody is already looking. So no work waits while all sleep, except for some ms what its submitter is
-    expected to run: meanwhile one of the sleepers, the lookout, looks whether it does (``ready_queue.py``,
-    ``crowding.py``).
+    sleeper unless somebody is already looking. (It sleeps, too, where others have begun the range that is all there is, and
+    helpers wait for it awake.) So no work waits while all sleep, except for some ms what its submitter is expected to run:
+    meanwhile one of the sleepers, the lookout, looks whether it does (``ready_queue.py``, ``crowding.py``).
 6.  A range is joined and left under the lock of its range device. The last to leave an exhausted range, and nobody else,
     completes it, be it a worker or a thread that waits for the queue (``helping.py``).
 7.  Of the queues of one priority that wait, the one that has had the least of the device is served next, and who has had a

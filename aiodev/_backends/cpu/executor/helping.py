@@ -13,7 +13,7 @@ nobody to join in.
 
 from __future__ import annotations
 
-from aiodev._backends.cpu.executor.affinity import send_away
+from aiodev._backends.cpu.executor.affinity import send_away, this_core
 from aiodev._backends.cpu.executor.core_time import without_core
 from aiodev._backends.cpu.executor.crowding import alone_until, is_crowded, note_crowd
 from aiodev._backends.cpu.executor.fairness import begin_turn, first, take_out
@@ -28,6 +28,7 @@ from aiodev._backends.cpu.tuning import (
     MOVED,
     OVERDUE,
     PATIENCE,
+    ROOM,
     SERIAL_BELOW,
     SHORT,
     SLICE,
@@ -62,16 +63,28 @@ def suits(crowd: Crowd, helper: Helper, record: Record, left: int) -> bool:
 @inner
 def has_its_turn(device: Device, queue: Queue) -> bool:
     """Whether no waiting queue is further behind in virtual time by more than a slice (lock held)."""
-    priority = queue.priority
-    return first(device, priority) == queue or queue.time.load() <= device.least[priority].value + SLICE
+    priority, ahead = queue.priority, queue.time.load() - SLICE  # and not the other side with one more, which may be NEVER
+    return first(device, priority) == queue or ahead <= device.least[priority].value
+
+
+@inner
+def is_shared(queue: Queue) -> bool:
+    """Whether there is a range to join: an open one, or one of which no other worker can be a member.
+
+    Some of its workers may be on the same core, while this thread has one to itself.
+    """
+    if queue.range_linked.load() != 0:
+        return True
+    workers = queue.range_device.workers
+    return workers > 1 and queue.range_members.load() == workers and queue.range_left.load() > 0
 
 
 @inner
 def help_with_range(helper: Helper, queue: Queue, value: int) -> int:
-    """Join the queue's open range, if an index seems to end in time. The last member to leave goes on with the queue."""
+    """Join the queue's range, if an index seems to end in time. The last member to leave goes on with the queue."""
     range_device, outcome = queue.range_device, MISSED
     lock(range_device.lock)
-    if queue.range_linked.value != 0:  # so it is not completed before the lock is free
+    if is_shared(queue):  # so it is not completed before the lock is free
         cost = expected_cost(helper, KernelRecord(queue.cursor))
         if cost == 0 or cost > helper.longest * 1000:
             outcome = REFUSED
@@ -125,9 +138,10 @@ def go_on(device: Device, helper: Helper, queue: Queue, value: int) -> None:
 def wait_helping(queue: Queue, value: int, patience: int, longest: int, descriptor: int) -> int:
     """Spin for ``value`` and help meanwhile; returns the last outcome.
 
-    The wait ends when there was nothing to help with for ``patience`` ns, or for ``LONGER`` once the thread has helped; after
-    ``longest`` ns in any case; and once ``descriptor`` is readable. Where the end of what runs is expected within twice the
-    patience, it ends ``OVERDUE`` ns behind that: without a descriptor, later than after ``longest``, too.
+    The wait ends when there was nothing to help with for ``patience`` ns, for ``LONGER`` once the thread has helped, or for
+    ``ROOM`` where workers on other cores have begun a range, one of whom makes room for a helper; after ``longest`` ns in any
+    case; and once ``descriptor`` is readable. Where the end of what runs is expected within twice the patience, it ends
+    ``OVERDUE`` ns behind that: without a descriptor, later than after ``longest``, too.
     """
     helper = Helper(on_stack(sizeof(Helper)))
     began = now()
@@ -143,6 +157,8 @@ def wait_helping(queue: Queue, value: int, patience: int, longest: int, descript
     crowded = brief and is_crowded(crowd, began)
     queue.helpers.fetch_add(1)
     helping, ending, until, latest, seen = True, MISSED, began + patience, began + 2 * patience, began
+    if queue.range_members.load() > 0 and this_core() != queue.core:
+        until = max(until, began + ROOM)
     progress = queue.completed.load()
     while ending != REACHED:
         for _ in range(16):
@@ -150,10 +166,10 @@ def wait_helping(queue: Queue, value: int, patience: int, longest: int, descript
                 ending = REACHED
                 break
             outcome = MISSED
-            if helping and (queue.range_linked.load() != 0 or head.load() == queue):
+            shared = helping and is_shared(queue)
+            if shared or (helping and head.load() == queue):
                 if helper.off == 0:
                     helper.off = without_core()
-                shared = queue.range_linked.load() != 0
                 outcome = help_with_range(helper, queue, value) if shared else begin(helper, queue, value)
                 seen = now()
             if outcome == HELPED:

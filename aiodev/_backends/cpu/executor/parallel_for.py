@@ -351,7 +351,7 @@ def leave_range(helper: Helper | None, queue: Queue) -> bool:
         unlink_range(device, queue)
         if queue.device != device and device.workers > 1:
             depart(device, queue.priority)
-    elif queue.range_left.load() > 0:
+    elif queue.range_left.load() > 0 and members < device.workers:
         linked = queue.range_linked.value != 0
         if linked:
             move(device, queue)

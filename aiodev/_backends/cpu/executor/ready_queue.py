@@ -22,6 +22,10 @@ from aiodev._backends.executor.intrinsics import (
 )
 from aiodev._backends.executor.locking import lock, unlock
 
+#: In place of work, where the only one is a range: this worker is to leave its core first, to the one that has the range; or to
+#: sleep, since there is a helper for each core that sleeping workers leave.
+STEP_ASIDE, SLEEP = -1, -2
+
 
 @inner
 def forget_sleeper(device: Device, worker: Worker) -> None:
@@ -122,15 +126,18 @@ def put_back(queue: Queue) -> None:
 
 @inner
 def take(device: Device, worker: Worker) -> int:
-    """The next work (lock held): a ready queue; a queue + 1 whose range was joined; 0 for none; -1: step aside first."""
+    """The next work (lock held): a ready queue; a queue + 1 whose range was joined; 0 for none; or what to do first."""
     for priority in range(PRIORITIES):
         queue = first(device, priority)
         while queue is not None:
             if queue.range_linked.value == 0:
                 take_out(device, queue)
                 return queue.address
-            if queue.range_left.load() > 0 and queue.range_members.value > 0 and in_the_way(queue, worker):
-                return -1
+            if queue.range_left.load() > 0 and queue.range_members.value > 0:
+                if device.pending.value == 1 and device.asleep - device.surplus < queue.helpers.load():
+                    return SLEEP
+                if in_the_way(queue, worker):
+                    return STEP_ASIDE
             if enter_range(device, queue):
                 return queue.address + 1
             unlink_range(device, queue)
@@ -197,10 +204,13 @@ def find_work(device: Device, worker: Worker) -> int:
             work = take(device, worker)
         else:
             looking = False  # there are enough others, who come by here before they sleep
-        if work == -1:
+        if work == STEP_ASIDE:
             unlock(device.lock)
             step_aside(worker)
             continue
+        if work == SLEEP:
+            work = 0
+            looking = False
         if work != 0:
             sleeper: Worker | None = None
             if device.pending.value > 0:
