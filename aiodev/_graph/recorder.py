@@ -371,7 +371,7 @@ class Recorder(Executor):
 
     def __init__(self, stream: Stream, pool: MemoryPool | None) -> None:
         self._lock = threading.RLock()  # re-entrant, as all that finalizers may come to
-        self._submitted: list[Any] = []  # launches as what nodes are made of: capturing them is to cost what launching does
+        self._submitted: list[Any] = []  # launches as what `_node` makes of them, if anybody asks
         self._kernels: dict[int, PendingKernel] = {}
         self.streams: list[Stream] = []
         self.stream_ids: list[int] = []
@@ -424,7 +424,7 @@ class Recorder(Executor):
                     stream.timeline = base
                     stream._bind()
             own = set(self._timelines)
-            for buffer in list(self.memory.made):
+            for buffer in list(self.memory.made) if self.memory.made else ():
                 others = [(line, value) for line, value in buffer.uses() if line not in own]
                 buffer._writer = buffer._reader = self._bases[0]
                 buffer._written = buffer._read = 0
@@ -540,19 +540,30 @@ class Recorder(Executor):
 
     def items(self) -> list[Item]:
         """What was submitted, in order."""
-        return [Node(*one) if one.__class__ is tuple else one for one in self._submitted]
+        return [self._node(*one) if one.__class__ is tuple else one for one in self._submitted]
+
+    def _node(self, lane: int, value: int, entry: int, size: int, arguments: bytes, site: int, is_inside: bool) -> Node:
+        return Node(lane, value, "launch", entry, size, arguments, site, self._kernels[entry], is_inside)
+
+    def launcher(self, queue: int) -> Callable[[int, int, bytes, int], int]:
+        """What launches on a captured stream go through: capturing them is to cost what launching does."""
+        lane, counters, lock = queue - 1, self._counters[queue], self._lock
+        append, blocks, kernels = self._submitted.append, self._blocks, self._kernels
+
+        def launch(entry: int, size: int, arguments: bytes, site: int) -> int:
+            if entry not in kernels:
+                kernels[entry] = by_entry[entry]
+            if blocks:
+                self._check_block(lane)
+            with lock:
+                value = counters[SUBMITTED] = counters[SUBMITTED] + 1
+                append((lane, value, entry, size, arguments, site, bool(blocks)))
+            return value
+
+        return launch
 
     def launch(self, queue: int, entry: int, size: int, arguments: bytes, site: int) -> int:
-        kernel = self._kernels.get(entry)
-        if kernel is None:
-            kernel = self._kernels[entry] = by_entry[entry]
-        counters, blocks = self._counters[queue], self._blocks
-        if blocks:
-            self._check_block(queue - 1)
-        with self._lock:
-            value = counters[SUBMITTED] = counters[SUBMITTED] + 1
-            self._submitted.append((queue - 1, value, "launch", entry, size, arguments, site, kernel, bool(blocks)))
-        return value
+        return self.launcher(queue)(entry, size, arguments, site)
 
     def copy(self, queue: int, dst: int, src: int, nbytes: int) -> int:
         return self._append(Node(queue - 1, 0, "copy", 0, nbytes, _pair(dst, src), _site(), None))

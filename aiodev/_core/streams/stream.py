@@ -166,7 +166,9 @@ class Stream(NativeStream):
         self._launch = partial(operations.launch, queue)
         self._copy = partial(operations.copy, queue)
         self._fill = partial(operations.fill, queue)
-        if self.timeline.recording is not None:
+        recording = self.timeline.recording
+        if recording is not None:
+            self._launch = recording.launcher(queue)
             return
         if settings.debug:
             journal.attach(self)

@@ -27,6 +27,9 @@ class Recording(Protocol):
     memory: Any
     held: dict[Any, bool]
 
+    def launcher(self, queue: int) -> Callable[[int, int, bytes, int], int]:
+        """What launches on a captured stream go through: :meth:`Executor.launch` of its queue, for less."""
+
     def hold(self, buffer: Any, writes: bool) -> bool:
         """Keep memory of before the capture that a captured operation uses; False for memory that the capture has made."""
 
