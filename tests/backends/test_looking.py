@@ -96,14 +96,24 @@ def test_a_worker_makes_room_for_a_helper(helpers: int, joins: bool) -> None:
     assert world.queue.range_members.value == 1 + joins
 
 
-def test_a_worker_makes_no_room_where_something_else_waits() -> None:
-    """Which may be behind the range in line."""
+def test_a_worker_makes_no_room_where_there_is_other_work() -> None:
+    """Of whatever priority, and in whosever hands: it would be taken up again, and who has the range be without a core."""
     world = World()
     world.open_range(left=1)
     world.queue.helpers.value = 1
-    world.device.pending.value += 1
+    world.device.came[0].value, world.device.came[2].value = 1, 1
     found = world.run(ready_queue, "find_work", world.device, world.worker, in_the_way=lambda queue, worker: False)
     assert found == world.queue.address + 1
+
+
+@pytest.mark.parametrize(("left", "active", "joins"), [(1, 1, True), (0, 1, False), (1, 2, False)])
+def test_a_helper_joins_what_all_workers_have_if_that_is_all(left: int, active: int, joins: bool) -> None:
+    """As one more; not where other work keeps them awake, nor where nothing is left of the range."""
+    world = World()
+    world.device.workers = 2
+    world.queue.range_members.value, world.queue.range_left.value = 2, left
+    world.device.came[1].value = active
+    assert bool(world.run(helping, "is_shared", world.queue)) is joins
 
 
 @pytest.mark.parametrize("queues", [1, 3])

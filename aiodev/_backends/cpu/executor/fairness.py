@@ -162,6 +162,15 @@ def depart(device: Device, priority: int) -> None:
 
 
 @inner
+def is_only_one(device: Device) -> bool:
+    """Whether one queue is active, of all priorities, or none."""
+    active = 0
+    for priority in range(PRIORITIES):
+        active += device.came[priority].load() - device.gone[priority].load()
+    return active <= 1
+
+
+@inner
 def charge(device: Device, queue: Queue, spent: int) -> None:
     """Count time that a worker or helper of ``device`` has spent on a queue that it serves, or on its range."""
     if device != queue.range_device:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from aiodev._backends.cpu.executor.affinity import send_away, this_core
 from aiodev._backends.cpu.executor.core_time import without_core
 from aiodev._backends.cpu.executor.crowding import alone_until, is_crowded, note_crowd
-from aiodev._backends.cpu.executor.fairness import begin_turn, first, take_out
+from aiodev._backends.cpu.executor.fairness import begin_turn, first, is_only_one, take_out
 from aiodev._backends.cpu.executor.parallel_for import expected_cost, join_range, time_left
 from aiodev._backends.cpu.executor.ready_queue import enter_range, outranked, send_for_worker, wake_for_range
 from aiodev._backends.cpu.executor.worker import finish, hand_back, next_record, step, take_up, turn_is_over
@@ -69,14 +69,17 @@ def has_its_turn(device: Device, queue: Queue) -> bool:
 
 @inner
 def is_shared(queue: Queue) -> bool:
-    """Whether there is a range to join: an open one, or one of which no other worker can be a member.
+    """Whether there is a range to join: an open one; or one that has as many members as workers, if nothing else is to be done.
 
-    Some of its workers may be on the same core, while this thread has one to itself.
+    Some of its workers may be on the same core, while this thread has one to itself. One more that looks for work then sleeps
+    (``ready_queue.take``). Where there is other work it would not, and the members of the range would be without cores.
     """
     if queue.range_linked.load() != 0:
         return True
-    workers = queue.range_device.workers
-    return workers > 1 and queue.range_members.load() == workers and queue.range_left.load() > 0
+    device = queue.range_device
+    if device.workers == 1 or queue.range_members.load() != device.workers or queue.range_left.load() <= 0:
+        return False
+    return is_only_one(device)
 
 
 @inner
@@ -157,7 +160,7 @@ def wait_helping(queue: Queue, value: int, patience: int, longest: int, descript
     crowded = brief and is_crowded(crowd, began)
     queue.helpers.fetch_add(1)
     helping, ending, until, latest, seen = True, MISSED, began + patience, began + 2 * patience, began
-    if queue.range_members.load() > 0 and this_core() != queue.core:
+    if queue.range_members.load() > 0 and this_core() != queue.core and is_only_one(queue.range_device):
         until = max(until, began + ROOM)
     progress = queue.completed.load()
     while ending != REACHED:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiodev._backends.cpu.executor.affinity import in_the_way, step_aside
 from aiodev._backends.cpu.executor.core_time import note_offer, watch_core
 from aiodev._backends.cpu.executor.crowding import is_crowded, note_crowd
-from aiodev._backends.cpu.executor.fairness import arrive, catch_up, first, line_up, move, take_out
+from aiodev._backends.cpu.executor.fairness import arrive, catch_up, first, is_only_one, line_up, move, take_out
 from aiodev._backends.cpu.structs import PRIORITIES, Device, Queue, Worker
 from aiodev._backends.cpu.tuning import DOUBT, LATE, LOOKOUT, OFFER, SHORTEST_SPIN, SPIN_MARGIN, TAKEN
 from aiodev._backends.executor.compile import inner
@@ -134,7 +134,7 @@ def take(device: Device, worker: Worker) -> int:
                 take_out(device, queue)
                 return queue.address
             if queue.range_left.load() > 0 and queue.range_members.value > 0:
-                if device.pending.value == 1 and device.asleep - device.surplus < queue.helpers.load():
+                if device.asleep - device.surplus < queue.helpers.load() and is_only_one(device):
                     return SLEEP
                 if in_the_way(queue, worker):
                     return STEP_ASIDE
