@@ -44,6 +44,7 @@ _pair = struct.Struct("<2q").pack
 _one = struct.Struct("<q").pack
 _unsigned = struct.Struct("<Q").pack
 _WORD = 8
+_at_the_beginning = [BEGIN if word == SUBMITTED else 0 for word in range(COUNTER_WORDS)]
 
 
 class Node:
@@ -184,13 +185,12 @@ class RecordedTimeline(Timeline):
 
     __slots__ = ("_lane", "_recorder")
 
-    def __init__(self, recorder: Recorder, base: Timeline, lane: int) -> None:
+    def __init__(self, recorder: Recorder, base: Timeline, lane: int, counters: list[int]) -> None:
         self._recorder, self._lane = recorder, lane
+        self.counters = counters
         super().__init__(base.handle, base.device, base.priority, False, base.label)
 
     def _connect(self) -> None:
-        self.counters = memoryview(bytearray(8 * COUNTER_WORDS)).cast("q")
-        self.counters[SUBMITTED] = BEGIN
         self.operations, self.queue = self._recorder, self._lane + 1
         self.recording = self._recorder
 
@@ -371,7 +371,7 @@ class Recorder(Executor):
 
     def __init__(self, stream: Stream, pool: MemoryPool | None) -> None:
         self._lock = threading.RLock()  # re-entrant, as all that finalizers may come to
-        self._submitted: list[Any] = []  # launches as what `_node` makes of them, if anybody asks
+        self._submitted: list[Any] = []  # launches that are in no block as what `items` makes nodes of, if anybody asks
         self._kernels: dict[int, PendingKernel] = {}
         self.streams: list[Stream] = []
         self.stream_ids: list[int] = []
@@ -387,7 +387,7 @@ class Recorder(Executor):
         self._blocks: list[_Open] = []
         self._drawn_behind: dict[Draws, tuple[RecordedTimeline, int]] = {}  # the end of the last block with draws
         self._bases: list[Timeline] = []
-        self._counters: list[memoryview[int]] = [memoryview(b"").cast("B").cast("q")]  # a queue is a lane's number + 1
+        self._counters: list[list[int]] = [[]]  # a queue is a lane's number + 1
         self._timelines: list[RecordedTimeline] = []
         self._add(stream)
 
@@ -397,11 +397,12 @@ class Recorder(Executor):
         base = stream.timeline
         if base.recording is not None:
             self.refuse(f"{stream!r} is being captured already")
-        timeline = RecordedTimeline(self, base, len(self.streams))
+        counters = _at_the_beginning.copy()
+        timeline = RecordedTimeline(self, base, len(self.streams), counters)
         self.streams.append(stream)
         self._bases.append(base)
         self._timelines.append(timeline)
-        self._counters.append(timeline.counters)
+        self._counters.append(counters)
         stream.timeline = timeline
         stream._bind()
         return timeline
@@ -423,9 +424,8 @@ class Recorder(Executor):
                 if stream.timeline is timeline:
                     stream.timeline = base
                     stream._bind()
-            own = set(self._timelines)
             for buffer in list(self.memory.made) if self.memory.made else ():
-                others = [(line, value) for line, value in buffer.uses() if line not in own]
+                others = [(line, value) for line, value in buffer.uses() if line not in self._timelines]
                 buffer._writer = buffer._reader = self._bases[0]
                 buffer._written = buffer._read = 0
                 buffer._readers = None
@@ -442,10 +442,10 @@ class Recorder(Executor):
 
     def loose_ends(self) -> list[Stream]:
         """Streams that nothing waits for to the end, but for the first."""
-        reached, rows = [0] * len(self.streams), [BEGIN] * len(self.streams)
-        reached[0] = self._counters[1][SUBMITTED]
         if len(self.streams) == 1:
             return []
+        reached, rows = [0] * len(self.streams), [BEGIN] * len(self.streams)
+        reached[0] = self._counters[1][SUBMITTED]
         items = self.items()
         for item in items:
             rows[item.lane] = item.value
@@ -518,8 +518,8 @@ class Recorder(Executor):
         begin = self._blocks[0].begin
         if draws not in self._blocks[0].counts:
             before, count, draws.last, draws.count = draws.last, draws.count, self._make_words(), 0
-            move_on[1, self.streams[begin.lane]](before, np.uint64(count), draws.last)
-            ahead: list[Any] = [(*self._submitted.pop()[:-1], False)]
+            done = move_on[1, self.streams[begin.lane]](before, np.uint64(count), draws.last)
+            ahead: list[Item] = [self._take_out(begin.lane, done.value)]
             other, value = self._drawn_behind.get(draws, (self._timelines[begin.lane], BEGIN))
             if other.queue - 1 != begin.lane:
                 ahead.insert(0, Wait(begin.lane, 0, other.queue - 1, value))
@@ -527,6 +527,17 @@ class Recorder(Executor):
             self._submitted[at:at] = ahead
         for block in self._blocks:
             block.counts.setdefault(draws, draws.count)
+
+    def _take_out(self, lane: int, value: int) -> Node:
+        """Take out of the open block what was submitted in it."""
+        submitted = self._submitted  # others only append to it
+        at = next(
+            at for at, one in reversed(list(enumerate(submitted)))
+            if isinstance(one, Node) and (one.lane, one.value) == (lane, value)
+        )  # fmt: skip
+        node: Node = submitted.pop(at)
+        node.is_inside = False
+        return node
 
     def make_fresh(self, shape: Shape, dtype: DType) -> Array:
         """An array for what replays write when they begin."""
@@ -540,24 +551,30 @@ class Recorder(Executor):
 
     def items(self) -> list[Item]:
         """What was submitted, in order."""
-        return [self._node(*one) if one.__class__ is tuple else one for one in self._submitted]
-
-    def _node(self, lane: int, value: int, entry: int, size: int, arguments: bytes, site: int, is_inside: bool) -> Node:
-        return Node(lane, value, "launch", entry, size, arguments, site, self._kernels[entry], is_inside)
+        last = [BEGIN] * len(self._counters)
+        items: list[Item] = []
+        for one in self._submitted:
+            item = one
+            if one.__class__ is tuple:  # the next of its stream
+                lane, entry, size, arguments, site = one
+                item = Node(lane, last[lane] + 1, "launch", entry, size, arguments, site, self._kernels[entry])
+            last[item.lane] = max(last[item.lane], item.value)
+            items.append(item)
+        return items
 
     def launcher(self, queue: int) -> Callable[[int, int, bytes, int], int]:
         """What launches on a captured stream go through: capturing them is to cost what launching does."""
-        lane, counters, lock = queue - 1, self._counters[queue], self._lock
+        lane, counters = queue - 1, self._counters[queue]
         append, blocks, kernels = self._submitted.append, self._blocks, self._kernels
 
         def launch(entry: int, size: int, arguments: bytes, site: int) -> int:
             if entry not in kernels:
                 kernels[entry] = by_entry[entry]
             if blocks:
-                self._check_block(lane)
-            with lock:
-                value = counters[SUBMITTED] = counters[SUBMITTED] + 1
-                append((lane, value, entry, size, arguments, site, bool(blocks)))
+                return self._append(Node(lane, 0, "launch", entry, size, arguments, site, kernels[entry]))
+            one = lane, entry, size, arguments, site
+            value = counters[SUBMITTED] = counters[SUBMITTED] + 1
+            append(one)  # no other call since the tuple was made: no thread, finalizer or signal has come in between
             return value
 
         return launch
@@ -592,9 +609,9 @@ class Recorder(Executor):
             if not isinstance(item, Node):
                 self.refuse("in a block whose condition is on the device, streams do not wait, and the host is not called")
             item.is_inside = True
-        with self._lock:
-            item.value = counters[SUBMITTED] = counters[SUBMITTED] + 1
-            self._submitted.append(item)
+        submitted = self._submitted
+        item.value = counters[SUBMITTED] = counters[SUBMITTED] + 1
+        submitted.append(item)  # nothing comes in between, as in `launcher`
         return item.value
 
     # Blocks

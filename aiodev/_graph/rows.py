@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +59,7 @@ class Signal:
         self.operations = handle.backend.executor
         self.parked = 0
         self.deferred = False
+        self.counters: Sequence[int]
         self.queue, self.counters = self.operations.create_queue(index, 0, False)
         _signals.add(self)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -162,6 +164,38 @@ async def test_stream_forked_at_the_beginning(device: str) -> None:
     await done
     await stream.synchronize()
     assert await x.tolist() == [3] * 4
+
+
+@aiodev.kernel
+def note(i, number, noted, count):
+    """Note a number behind those that were noted before."""
+    noted[count[i]] = number
+    count[i] += 1
+
+
+async def test_threads_submit_to_a_captured_stream(device: str) -> None:
+    """What several threads launch at once is numbered without gaps, and runs in the order of its numbers."""
+    threads, launches = 4, 400
+    stream = aiodev.Stream(device)
+    noted = await ready(aiodev.zeros(threads * launches, np.int64, device))
+    count = await ready(aiodev.zeros(1, np.int64, device))
+
+    def launch(thread: int) -> list[tuple[int, int]]:
+        numbers = range(thread * launches, (thread + 1) * launches)
+        return [(note[1, stream](number, noted, count).value, number) for number in numbers]
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        async with aiodev.capture(stream) as graph:
+            with ThreadPoolExecutor(threads) as pool:
+                launched = sorted(one for part in pool.map(launch, range(threads)) for one in part)
+    finally:
+        sys.setswitchinterval(interval)
+    first = launched[0][0]
+    assert [value for value, _ in launched] == list(range(first, first + threads * launches))
+    await graph.replay()
+    assert await noted.tolist() == [number for _, number in launched]
 
 
 async def test_host_calls(device: str) -> None:

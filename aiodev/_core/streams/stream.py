@@ -162,13 +162,12 @@ class Stream(NativeStream):
         if self._closed:
             self._launch = self._copy = self._fill = partial(_refuse, self)
             return
-        operations, queue = self.timeline.operations, self.timeline.queue
-        self._launch = partial(operations.launch, queue)
+        timeline = self.timeline
+        operations, queue, recording = timeline.operations, timeline.queue, timeline.recording
+        self._launch = partial(operations.launch, queue) if recording is None else recording.launcher(queue)
         self._copy = partial(operations.copy, queue)
         self._fill = partial(operations.fill, queue)
-        recording = self.timeline.recording
         if recording is not None:
-            self._launch = recording.launcher(queue)
             return
         if settings.debug:
             journal.attach(self)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import operator
 import threading
+from collections.abc import Sequence
 from typing import Protocol
 
 from aiodev._core.backend.interface import FAULTS, SUBMITTED, Executor, Fault
@@ -25,7 +26,7 @@ class Failing(Protocol):
     """A timeline, as far as failure is concerned."""
 
     @property
-    def counters(self) -> memoryview[int]: ...
+    def counters(self) -> Sequence[int]: ...
 
     @property
     def faults(self) -> FaultLog: ...

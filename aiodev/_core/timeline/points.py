@@ -6,7 +6,7 @@ finished operations.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from aiodev._core.backend.interface import Executor
@@ -21,7 +21,7 @@ class Waited(Protocol):
         parked: how many wait sets have waiters of it.
     """
 
-    counters: memoryview[int]
+    counters: Sequence[int]
     operations: Executor
     parked: int
     queue: int

@@ -70,6 +70,8 @@ _MOST_ENDED: Final = 1000
 
 #: In place of the number of an operation that is just being submitted: more than any.
 _UNKNOWN: Final = (1 << 63) - 1
+#: The counters of timelines that are lost: whoever asks finds all done, and looks for what failed.
+_OF_THE_LOST: Final = tuple({COMPLETED: _UNKNOWN, SUBMITTED: _UNKNOWN, FAULTS: 1}.get(word, 0) for word in range(COUNTER_WORDS))
 
 
 class Bound(Protocol):
@@ -160,7 +162,7 @@ class Timeline:
         self._native_counters: memoryview[int] | None = None
         self._lease: _Lease | None = None
         self.operations: Executor
-        self.counters: memoryview[int]
+        self.counters: Sequence[int]
         self.deferred = False
         self._connect()
 
@@ -551,10 +553,7 @@ class Timeline:
 
     def _lose_counters(self, error: BaseException) -> None:
         self.lost = error
-        counters = memoryview(bytearray(8 * COUNTER_WORDS)).cast("q")
-        counters[COMPLETED] = counters[SUBMITTED] = (1 << 63) - 1
-        counters[FAULTS] = 1
-        self.counters = counters
+        self.counters = _OF_THE_LOST
         self.operations = Lost(error)
         self.deferred = False
         if self._lease is not None:

@@ -17,7 +17,7 @@ class Ordered(Protocol):
     """A timeline, as far as order is concerned."""
 
     @property
-    def counters(self) -> memoryview[int]: ...
+    def counters(self) -> Sequence[int]: ...
 
     held: int  #: gates that are shut and that only the program opens
 
