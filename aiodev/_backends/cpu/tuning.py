@@ -127,7 +127,7 @@ TAKEN: Final = 1_000_000
 LATE: Final = 1_000_000
 #: How long (ns) the machine counts as crowded the first time; that doubles where it is so again. Larger: work waits for
 #: wake-ups for longer after a single preemption; smaller: more attempts, of a slice or two each, where others stay.
-SHORTEST_CROWD: Final = 8_000_000
+SHORTEST_CROWD: Final = 2_000_000
 #: The longest time (ns) for which it does. Larger: a machine that is free again is used later; smaller: attempts take more
 #: than a hundredth of the time where others stay.
 LONGEST_CROWD: Final = 1_024_000_000
@@ -140,7 +140,7 @@ FORGOTTEN: Final = 2_000_000_000
 CALM: Final = 5_000_000
 #: For this long (ns) after a crowded time threads spin, which shows whether they keep their cores, before they share kernels
 #: again. Larger: kernels run on one core for longer; smaller: members of a range wait for one that has no core.
-DOUBTED: Final = 4_000_000
+DOUBTED: Final = 2_000_000
 #: As ``ALONE``, on a crowded machine (ns): several slices of others, for one of whom a member with a chunk and no core may
 #: have to wait. Larger: long kernels run on one core for longer; smaller: a range waits for such a member.
 ALONE_IN_A_CROWD: Final = 10_000_000
