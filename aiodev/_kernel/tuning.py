@@ -33,7 +33,7 @@ NARROW_PLANS: Final = 2
 MOST_LINES: Final = 200
 #: Plans of calls that differ in lengths alone. Larger: more of them are tried in vain, which takes a microsecond each; smaller:
 #: where launches are chosen by the length, some lengths have none.
-MOST_PLANS: Final = 8
+MOST_PLANS: Final = 32
 
 # Compiling
 

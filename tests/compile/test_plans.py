@@ -119,6 +119,27 @@ def test_a_width_that_is_new_is_soon_served() -> None:
     assert total.ran - before == 0  # there are plans for any number of rows
 
 
+def test_a_body_that_decides_in_many_ways_is_not_run_over_and_over() -> None:
+    """There are plans for all of twenty ways to launch, through which each sequence goes that grows."""
+
+    def way(call: aiodev.Call, x: aiodev.Array, /) -> aiodev.Array:
+        number = 0
+        while x.shape[1] > 50 * number + 50:  # a reduction cuts what it is given into twice as many parts each time
+            number += 1
+        result = call.new((x.shape[0],), x.dtype)
+        call.launch(sum_row, x.shape[0], number, x, result)
+        return result
+
+    total, host = Counted(way, reads=["x"]), numbers(9, 1001)
+    x = on_device(host)
+    for rows in range(2, 7):
+        before = total.ran
+        for length in range(1, 1001):
+            expected = host[:rows, :length].sum(1) + (length - 1) // 50
+            assert np.array_equal(total(x[:rows, :length]).numpy_blocking(), expected), (rows, length)
+    assert total.ran == before
+
+
 def test_what_is_met_while_code_is_compiled_does_not_count() -> None:
     """A program whose kernels are new tries a plan as soon as they are there."""
 
