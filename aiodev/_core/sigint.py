@@ -12,6 +12,7 @@ takes itself. Python tells ``sys.unraisablehook`` of what it ignores: there the 
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import _thread
 import signal
 import sys
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = ["chain_unraisable_hook", "sigint_held"]
 
+#: As a plain number, for ``_signal``. What ``signal`` makes of that looks each handler up among its constants, and has the text
+#: of the error that it is none made, with asyncio's handler the main task's: 20 us and more, four times a section.
+_SIGINT = int(signal.SIGINT)
 #: How much later (s) a lost signal is sent once more: by then what called the finalizer goes on, or waits for something.
 _LATER = 0.001
 #: Whose finalizers and callbacks: ours, and those of the weak references that the standard library keeps for us.
@@ -52,11 +56,11 @@ class _SigintHeld:
         if not _in_main_thread():
             return
         if self._depth == 0:
-            handler = signal.getsignal(signal.SIGINT)
+            handler = _signal.getsignal(_SIGINT)
             if not callable(handler):  # the system ends the process, or ignores it: nothing is raised
                 return
             self._handler, self._arrived = handler, False
-            signal.signal(signal.SIGINT, self._hold)
+            _signal.signal(_SIGINT, self._hold)
         self._depth += 1
 
     def __exit__(self, *_: object) -> None:
@@ -85,8 +89,8 @@ class _SigintHeld:
 
     def _restore(self) -> None:
         handler = self._handler
-        if signal.getsignal(signal.SIGINT) == self._hold:  # else somebody has set another one meanwhile
-            signal.signal(signal.SIGINT, handler)
+        if _signal.getsignal(_SIGINT) == self._hold:  # else somebody has set another one meanwhile
+            _signal.signal(_SIGINT, handler)
         arrived, self._arrived = self._arrived, False
         if arrived and handler is not None:
             handler(signal.SIGINT, sys._getframe())

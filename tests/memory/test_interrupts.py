@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import asyncio
 import gc
 import signal
@@ -179,6 +180,25 @@ def test_ctrl_c_arrives_at_the_end_of_the_section() -> None:
                 arrive()
             made.append("after")
         assert made[-1] == "after" and signal.getsignal(signal.SIGINT) is handler
+
+
+def test_a_section_does_not_ask_how_a_handler_is_shown() -> None:
+    """``signal.signal`` has asyncio's handler shown, with the task that it would cancel: for 20 us, and in ``__repr__``."""
+
+    class Handler:
+        def __call__(self, number: int, frame: object) -> None: ...
+
+        def __repr__(self) -> str:
+            raise AssertionError("a section is short")
+
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        _signal.signal(signal.SIGINT, handler := Handler())
+        with sigint_held:
+            assert _signal.getsignal(signal.SIGINT) is not handler
+        assert _signal.getsignal(signal.SIGINT) is handler
+    finally:
+        _signal.signal(signal.SIGINT, before)
 
 
 def test_sections_leave_a_handler_that_raises_nothing_alone() -> None:
