@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 
 from aiodev._backends.cpu.executor import affinity
-from aiodev._backends.cpu.executor.affinity import has_moved, in_the_way, may_move, note_core, send_away, step_aside
+from aiodev._backends.cpu.executor.affinity import (
+    MOVING,
+    has_moved,
+    in_the_way,
+    may_move,
+    note_core,
+    send_away,
+    send_member_away,
+    step_aside,
+)
 from aiodev._backends.cpu.structs import Crowd, Device, Queue, Worker
 from aiodev._backends.executor.compile import boolean, exported, int64, void
 from aiodev._backends.executor.emit import emit
@@ -42,6 +51,16 @@ def _send_away(queue: Queue, worker: Worker, seen: Cell[int]) -> bool:
     return sent
 
 
+@exported(void(int64, int64, boolean, int64))
+def _send_member_away(queue: Queue, worker: Worker, here: bool, seen: Cell[int]) -> None:
+    """Be the last member of a range, here or on no core, and have it sent away; the cores before and after."""
+    seen[0].value = sched_getcpu()
+    queue.joined = worker
+    queue.joined_core = seen[0].value if here else -1
+    send_member_away(queue)
+    seen[1].value = sched_getcpu()
+
+
 @exported(boolean(int64))
 def _may_move(worker: Worker) -> bool:
     """Where it may not twice at once: the set that another one read would be what it gets back."""
@@ -56,7 +75,7 @@ def _may_move(worker: Worker) -> bool:
 @pytest.fixture(scope="module")
 def code() -> NativeCode:
     """The functions above, compiled."""
-    return NativeCode(emit("test_affinity", [_step_aside, _send_away, _may_move]))
+    return NativeCode(emit("test_affinity", [_step_aside, _send_away, _send_member_away, _may_move]))
 
 
 @pytest.fixture
@@ -121,6 +140,28 @@ def test_a_worker_on_the_core_of_who_waits_is_sent_away(allowed: set[int], code:
         assert not sent or Queue(queue.ctypes.data).worker is None
         assert os.sched_getaffinity(0) == allowed
     assert moved >= 5
+
+
+def test_a_member_that_is_waited_for_is_sent_away(allowed: set[int], code: NativeCode, seen: np.ndarray) -> None:
+    """Though it has just been moved, to here; but not from another core, nor while another thread moves it."""
+    if len(allowed) < 2:
+        pytest.skip("one core")
+    moved = 0
+    for _ in range(10):
+        queue, worker = _structures()
+        member = Worker(worker.ctypes.data)
+        member.stay.value, member.stayed = 1 << 60, 7
+        code.function(_send_member_away)(*_addresses(queue, worker), True, seen.ctypes.data)
+        before, after = seen.tolist()
+        moved += before != after
+        assert os.sched_getaffinity(0) == allowed
+        assert before != after or member.stay.value < 1 << 60 or Queue(queue.ctypes.data).joined is not None
+    assert moved >= 5
+    for here, stay in ((False, 0), (True, MOVING)):
+        queue, worker = _structures()
+        Worker(worker.ctypes.data).stay.value = stay
+        code.function(_send_member_away)(*_addresses(queue, worker), here, seen.ctypes.data)
+        assert Worker(worker.ctypes.data).stay.value == stay
 
 
 def test_moves_that_do_not_last_become_seldom(code: NativeCode) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 import pytest
@@ -10,7 +11,7 @@ from pieces import MS, PATIENCE, Entry, started
 
 from aiodev._backends.cpu.executor import helping, ready_queue
 from aiodev._backends.cpu.structs import Device, Queue, Worker
-from aiodev._backends.cpu.tuning import OFFER
+from aiodev._backends.cpu.tuning import BRIEF, DRAINED, OFFER
 
 
 def test_a_worker_that_looks_for_work_offers_its_core_after_a_while() -> None:
@@ -43,6 +44,24 @@ def test_a_loops_thread_that_spins_never_offers_its_core() -> None:
     assert not world.run(helping, "spin", world.queue, 1, 100 * OFFER, **replaced)
     assert world.time >= 100 * OFFER and world.offered == []
     assert world.queue.helpers.value == 0
+
+
+@pytest.mark.parametrize(
+    ("left", "active", "crowded", "sent"), [(0, 1, False, 9), (1, 1, False, 0), (0, 2, False, 0), (0, 1, True, 0)]
+)
+def test_who_waits_for_the_last_member_sends_it_away(left: int, active: int, crowded: bool, sent: int) -> None:
+    """Where all chunks of the range were claimed for a while, there is no other work, and no others want the cores."""
+    world = World()
+    world.queue.range_members.value, world.queue.range_left.value = 1, left
+    world.device.came[1].value, world.device.workers = active, 1
+    if crowded:
+        world.crowd.until.value = 1 << 62
+    times: list[int] = []
+    replaced = {"send_away": lambda queue: False, "this_core": lambda: 0}
+    replaced["send_member_away"] = lambda queue: times.append(world.time)
+    assert not world.run(helping, "spin", world.queue, 1, BRIEF if crowded else 10 * DRAINED, **replaced)  # else it ends
+    assert min(sent, 5) <= len(times) <= sent
+    assert all(later - before > DRAINED for before, later in itertools.pairwise([0, *times]))
 
 
 def test_a_helper_steps_aside_before_it_joins() -> None:

@@ -245,6 +245,8 @@ class Queue(structs.Queue):
     ends: Atomic[int] = word(line=True)  #: when the command buffer, or the kernel that runs alone, seems to end (ns)
     caller: BufferRecord  #: while the cursor is in a command buffer, the operation that executes it
     command: int  #: address of the slot in a log of the command at the cursor, which has begun; or 0
+    joined: Worker | None  #: the worker that last became a member of one of its ranges
+    joined_core: int  #: where it ran then
 
 
 class Helper(Struct):

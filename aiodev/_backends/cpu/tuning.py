@@ -60,8 +60,8 @@ PARTS: Final = 16
 GRAIN: Final = 64
 #: How long (ns) the members of a range wait for help that is due before they wake a worker: from a helper that has left, or
 #: from the worker that was woken for the queue. Larger: a core is idle for longer if nobody comes; smaller: a worker is woken
-#: for nothing, and takes the helper's core.
-ALONE: Final = 100_000
+#: for nothing, and takes the helper's core. A loop runs Python for some 100 us between two steps of a small model.
+ALONE: Final = 250_000
 
 # Helping
 
@@ -97,6 +97,9 @@ OVERDUE: Final = 50_000
 
 #: Least time (ns) to spin for a worker that was sent to another core. Larger: long spins; smaller: the move was for nothing.
 MOVED: Final = 60_000
+#: How long (ns) after all chunks of a range were claimed a spinning thread waits for the last member, before it sends that away
+#: from its own core. Larger: such a member waits for longer; smaller: more looks at where it is.
+DRAINED: Final = 10_000
 #: Shortest time (ns) between two moves of a worker; it doubles where moves do not last. Larger: a worker shares a core with
 #: its waiter for longer; smaller: more moves in vain, of some µs each.
 SHORTEST: Final = 1_000_000

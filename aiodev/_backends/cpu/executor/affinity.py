@@ -7,7 +7,8 @@ worker whose range it is to join. They are left like that for tens of millisecon
 while another core idles.
 
 So a worker that was woken for a range moves away before it joins: it may have to wait for another core, and members are waited
-for. And a thread that is about to spin for a worker on its own core sends that worker away first. To which core is the system's
+for. And a thread that is about to spin for a worker on its own core sends that worker away first; so does one that
+spins and finds that all chunks of the range were claimed, and one of them does not end. To which core is the system's
 choice, and a worker stays free to be moved: it is bound to no core, for the sake of other processes that have as many. Where a
 move does not last, since the other cores are taken, it is tried ever more seldom.
 """
@@ -82,6 +83,22 @@ if MOVES:
         return sent
 
     @inner
+    def send_member_away(queue: Queue) -> None:
+        """Have the last member of the queue's range leave this thread's core, if it came there: it is waited for.
+
+        However short ago it was moved: to step aside from another member may have brought it here.
+        """
+        worker, core = queue.joined, sched_getcpu()
+        if worker is None or core != queue.joined_core:
+            return
+        until = worker.stay.load()
+        if until == MOVING or not worker.stay.compare_exchange(until, MOVING):
+            return
+        queue.joined = None
+        move(worker.thread, core)
+        has_moved(worker)
+
+    @inner
     def may_move(worker: Worker) -> bool:
         """Whether a worker may be moved now. If so, nobody else may before ``has_moved``: its set is another one meanwhile."""
         time, until, stayed = now(), worker.stay.load(), worker.stayed
@@ -140,3 +157,7 @@ else:
     def send_away(queue: Queue) -> bool:
         """Nothing."""
         return False
+
+    @inner
+    def send_member_away(queue: Queue) -> None:
+        """Nothing."""

@@ -13,7 +13,7 @@ nobody to join in.
 
 from __future__ import annotations
 
-from aiodev._backends.cpu.executor.affinity import send_away, this_core
+from aiodev._backends.cpu.executor.affinity import send_away, send_member_away, this_core
 from aiodev._backends.cpu.executor.core_time import without_core
 from aiodev._backends.cpu.executor.crowding import alone_until, is_crowded, note_crowd
 from aiodev._backends.cpu.executor.fairness import begin_turn, first, is_only_one, take_out
@@ -23,6 +23,7 @@ from aiodev._backends.cpu.executor.worker import finish, hand_back, next_record,
 from aiodev._backends.cpu.structs import OP_COMMAND, OP_KERNEL, Crowd, Device, Helper, KernelRecord, Queue, Record
 from aiodev._backends.cpu.tuning import (
     BRIEF,
+    DRAINED,
     INDEX,
     LONGER,
     MOVED,
@@ -159,7 +160,7 @@ def wait_helping(queue: Queue, value: int, patience: int, longest: int, descript
     brief = patience < BRIEF
     crowded = brief and is_crowded(crowd, began)
     queue.helpers.fetch_add(1)
-    helping, ending, until, latest, seen = True, MISSED, began + patience, began + 2 * patience, began
+    helping, ending, until, latest, seen, drained = True, MISSED, began + patience, began + 2 * patience, began, began
     if queue.range_members.load() > 0 and this_core() != queue.core and is_only_one(queue.range_device):
         until = max(until, began + ROOM)
     progress = queue.completed.load()
@@ -194,6 +195,12 @@ def wait_helping(queue: Queue, value: int, patience: int, longest: int, descript
             note_crowd(crowd, time)
             crowded = brief
         seen = time
+        if queue.range_members.load() == 0 or queue.range_left.load() > 0:
+            drained = time
+        elif time - drained > DRAINED and not is_crowded(crowd, time):
+            if is_only_one(queue.range_device):
+                send_member_away(queue)
+            drained = time
         if queue.completed.load() != progress:  # what is before it is short, and so may it be
             progress = queue.completed.load()
             until = max(until, min(latest, time + patience))

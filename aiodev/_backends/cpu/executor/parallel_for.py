@@ -257,6 +257,9 @@ def join_range(device: Device, worker: Worker | None, helper: Helper | None, que
     size = record.size
     workers = queue.range_device.workers
     own = this_core()
+    if worker is not None:
+        queue.joined_core = own
+        queue.joined = worker
     turn = 0  # partitions that have no chunks left, counted from our own
     begin = now()
     before = begin
