@@ -92,6 +92,14 @@ def allowed() -> Iterator[set[int]]:
     os.sched_setaffinity(0, found)
 
 
+@pytest.fixture
+def several(allowed: set[int]) -> set[int]:
+    """Those, where there are two or more."""
+    if len(allowed) < 2:
+        pytest.skip("one core")
+    return allowed
+
+
 _device, _crowd = (np.zeros(sizeof(kind) // 8, np.int64) for kind in (Device, Crowd))
 Device(_device.ctypes.data).crowd = Crowd(_crowd.ctypes.data)
 
@@ -108,28 +116,24 @@ def _addresses(*structures: np.ndarray) -> tuple[int, ...]:
     return tuple(words.ctypes.data for words in structures)
 
 
-def test_a_helper_moves_and_stays_free_to_be_moved(allowed: set[int], code: NativeCode, seen: np.ndarray) -> None:
+def test_a_helper_moves_and_stays_free_to_be_moved(several: set[int], code: NativeCode, seen: np.ndarray) -> None:
     """It goes to another core of its set, which is as it was; from another core than the range's it does not move."""
-    if len(allowed) < 2:
-        pytest.skip("one core")
     moved = 0
     for _ in range(10):  # the system may move it back at once
         queue, worker = _structures()
         code.function(_step_aside)(*_addresses(queue, worker), True, seen.ctypes.data)
         before, after = seen.tolist()
         moved += before != after
-        assert after in allowed
-        assert os.sched_getaffinity(0) == allowed
+        assert after in several
+        assert os.sched_getaffinity(0) == several
     assert moved >= 5
     queue, worker = _structures()
     code.function(_step_aside)(*_addresses(queue, worker), False, seen.ctypes.data)
     assert Worker(worker.ctypes.data).stay.value == 0
 
 
-def test_a_worker_on_the_core_of_who_waits_is_sent_away(allowed: set[int], code: NativeCode, seen: np.ndarray) -> None:
+def test_a_worker_on_the_core_of_who_waits_is_sent_away(several: set[int], code: NativeCode, seen: np.ndarray) -> None:
     """Once; then it has to wake somebody again. Its set stays as it was."""
-    if len(allowed) < 2:
-        pytest.skip("one core")
     moved = 0
     for _ in range(10):
         queue, worker = _structures()
@@ -138,14 +142,12 @@ def test_a_worker_on_the_core_of_who_waits_is_sent_away(allowed: set[int], code:
         moved += before != after
         assert sent or before != after  # the system moved it before we could
         assert not sent or Queue(queue.ctypes.data).worker is None
-        assert os.sched_getaffinity(0) == allowed
+        assert os.sched_getaffinity(0) == several
     assert moved >= 5
 
 
-def test_a_member_that_is_waited_for_is_sent_away(allowed: set[int], code: NativeCode, seen: np.ndarray) -> None:
+def test_a_member_that_is_waited_for_is_sent_away(several: set[int], code: NativeCode, seen: np.ndarray) -> None:
     """Though it has just been moved, to here; but not from another core, nor while another thread moves it."""
-    if len(allowed) < 2:
-        pytest.skip("one core")
     moved = 0
     for _ in range(10):
         queue, worker = _structures()
@@ -154,7 +156,7 @@ def test_a_member_that_is_waited_for_is_sent_away(allowed: set[int], code: Nativ
         code.function(_send_member_away)(*_addresses(queue, worker), True, seen.ctypes.data)
         before, after = seen.tolist()
         moved += before != after
-        assert os.sched_getaffinity(0) == allowed
+        assert os.sched_getaffinity(0) == several
         assert before != after or member.stay.value < 1 << 60 or Queue(queue.ctypes.data).joined is not None
     assert moved >= 5
     for here, stay in ((False, 0), (True, MOVING)):
