@@ -87,6 +87,9 @@ ROOM: Final = 200_000
 #: Longest index (ns) that a helper begins which its loop may call away: within an index it cannot be. Larger: the loop is
 #: later; smaller: more kernels are left to workers, which have to wake up.
 INDEX: Final = 200_000
+#: Longest irregular kernel (ns, all its indices), by the average, that a blocked thread begins. Larger: signals wait for it;
+#: smaller: more wake-ups, which cost the more the shorter kernels are.
+SHORT: Final = 250_000
 #: How long (ns) after the expected end of a kernel, or of a replay, a waiter still spins for it. A clock tick takes a core for
 #: some 40 µs: of 11,000 replays of 50 µs 103 to 308 parked with 10 µs here, 6 to 25 with 50 (two virtual cores of an AMD EPYC).
 #: Larger: more spinning in vain for what takes longer than it did; smaller: waiters park just before the end, and a wake-up
@@ -147,10 +150,6 @@ DOUBTED: Final = 2_000_000
 #: As ``ALONE``, on a crowded machine (ns): several slices of others, for one of whom a member with a chunk and no core may
 #: have to wait. Larger: long kernels run on one core for longer; smaller: a range waits for such a member.
 ALONE_IN_A_CROWD: Final = 10_000_000
-#: Longest kernel (ns, all its indices) that a helper takes on a crowded machine, and of irregular ones, by the average, that
-#: a blocked thread takes on any. Larger: long kernels stay with a thread that may lose its core, where a worker would wake up
-#: on a free one, and signals wait for irregular ones; smaller: more wake-ups, which cost the more the shorter kernels are.
-SHORT: Final = 250_000
 #: Waiters that are to spin for longer than this (ns) do so on a crowded machine, too: that is a wait, and no attempt to save
 #: one. Larger: they give up at once; smaller: attempts to save a wake-up cost slices.
 BRIEF: Final = 1_000_000

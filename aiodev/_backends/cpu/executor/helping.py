@@ -7,8 +7,7 @@ paced ones, whose loops go as far as arguments say, once an index has been timed
 cost of the indices so far says nothing about the next one. A thread that is blocked, which nobody else waits for, takes it for
 a guess.
 
-On a crowded machine a waiter that finds nothing to help with does not spin, and a helper takes short kernels only, and wakes
-nobody to join in.
+On a crowded machine a waiter that finds nothing to help with does not spin, and a helper wakes nobody to join in.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from aiodev._backends.cpu.executor.fairness import begin_turn, first, is_only_on
 from aiodev._backends.cpu.executor.parallel_for import expected_cost, join_range, time_left
 from aiodev._backends.cpu.executor.ready_queue import enter_range, outranked, send_for_worker, wake_for_range
 from aiodev._backends.cpu.executor.worker import finish, hand_back, next_record, step, take_up, turn_is_over
-from aiodev._backends.cpu.structs import OP_COMMAND, OP_KERNEL, Crowd, Device, Helper, KernelRecord, Queue, Record
+from aiodev._backends.cpu.structs import OP_COMMAND, OP_KERNEL, Device, Helper, KernelRecord, Queue, Record
 from aiodev._backends.cpu.tuning import (
     BRIEF,
     DRAINED,
@@ -31,7 +30,6 @@ from aiodev._backends.cpu.tuning import (
     PATIENCE,
     ROOM,
     SERIAL_BELOW,
-    SHORT,
     SLICE,
     TAKEN,
     YIELD_EVERY,
@@ -48,15 +46,13 @@ REFUSED, MISSED, HELPED, REACHED = -1, 0, 1, 2
 
 
 @inner
-def suits(crowd: Crowd, helper: Helper, record: Record, left: int) -> bool:
+def suits(helper: Helper, record: Record, left: int) -> bool:
     """Whether a helper with ``left`` ns may run an operation: a kernel only if it is likely to be over, or shared, by then."""
     operation = record.mark & OPERATION_MASK
     if operation != OP_KERNEL and operation != OP_COMMAND:
         return left > 0
     cost = expected_cost(helper, KernelRecord(record))
     if cost == 0 or cost > helper.longest * 1000:
-        return False
-    if is_crowded(crowd, now()) and cost * KernelRecord(record).size > SHORT * 1000:
         return False
     return max(cost, SERIAL_BELOW * 1000) <= left * 1000
 
@@ -115,7 +111,7 @@ def begin(helper: Helper, queue: Queue, value: int) -> int:
     lock(device.lock)
     if first(device, priority) == queue and queue.range_linked.value == 0:
         outcome = REFUSED
-        if not outranked(device, queue) and suits(device.crowd, helper, queue.cursor, left):
+        if not outranked(device, queue) and suits(helper, queue.cursor, left):
             take_out(device, queue)
             outcome = HELPED
     unlock(device.lock)
@@ -131,7 +127,7 @@ def go_on(device: Device, helper: Helper, queue: Queue, value: int) -> None:
     begin_turn(device, queue)
     take_up(queue)
     while queue.completed.value < value and not turn_is_over(device, None, queue):
-        if not suits(device.crowd, helper, next_record(queue), time_left(helper, now())):
+        if not suits(helper, next_record(queue), time_left(helper, now())):
             break
         if not step(device, None, helper, queue):
             return
