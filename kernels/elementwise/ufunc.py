@@ -113,12 +113,12 @@ class Elementwise:
         alike = shapes.count(shapes[0]) == len(shapes)
         shape: tuple[int, ...] = shapes[0] if alike else broadcast(self.name, *shapes)
         out = call.out(shape, dtype, casting="same_kind")
-        if 0 in shape:
-            return out
         args = [
             value if isinstance(value, aiodev.Array) else value.astype(own)
             for value, own in zip(values, inputs, strict=True)
         ]
+        if 0 in shape:
+            return out
         count = math.prod(shape)
         if alike and count > 1 and all(value.is_contiguous for value in (*values, out) if isinstance(value, aiodev.Array)):
             flat = [value.reshape(count) if isinstance(value, aiodev.Array) else value for value in (*args, out)]
