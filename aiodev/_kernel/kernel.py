@@ -19,7 +19,7 @@ from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
 from aiodev._kernel.analysis.bounds import check_bounds
 from aiodev._kernel.compile.service import PendingKernel, service
-from aiodev._kernel.dispatch.launch import bound_call_maker, generate_call
+from aiodev._kernel.dispatch.launch import bound_call_maker, make_call, renew_call
 from aiodev._kernel.dispatch.parameters import complete, parameters_of
 from aiodev._kernel.dispatch.pending import KernelWait
 from aiodev._kernel.dispatch.signature import ARRAYS, key_of
@@ -90,7 +90,6 @@ class Kernel:
             self.name, ndim, self._names, function, self._bodies, options, self._launch_options, uniform, tuple(reads)
         )
         functools.update_wrapper(self, function)
-        self._call: Callable[..., Completion[None]] = self._first_launch
         _kernels.add(self)
 
     @property
@@ -268,10 +267,12 @@ class Kernel:
 
     # Launching
 
-    def _first_launch(self, config: LineConfig | LaunchConfig, /, *args: Any, **named: Any) -> Completion[None]:
-        """Generate the call function, which a kernel that is never launched does without."""
-        self._generate()
-        return self._call(config, *args, **named)
+    @functools.cached_property
+    def _call(self) -> Callable[..., Completion[None]]:
+        """What launches, given a configuration and arguments; a kernel that is never launched does without."""
+        call = make_call(self.name, self.ndim, self._parameters, self._launch_slowly)
+        renew_call(call, self.ndim, self._parameters, self._specializations.recent)
+        return call
 
     def _launch_slowly(self, config: LineConfig | LaunchConfig, args: tuple[Any, ...]) -> Completion[None]:
         """Launch with every check, and remember the types."""
@@ -289,11 +290,12 @@ class Kernel:
     def _forget(self) -> None:
         """Start afresh in a forked child."""
         self._specializations.forget()
-        self._call = self._first_launch
+        self._generate()
 
     def _generate(self) -> None:
-        recent = self._specializations.recent
-        self._call = generate_call(self.name, self.ndim, self._parameters, recent, self._launch_slowly)
+        call = self.__dict__.get("_call")
+        if call is not None:
+            renew_call(call, self.ndim, self._parameters, self._specializations.recent)
 
 
 # Calling a ``partial`` costs less than calling an object with a ``__call__`` in Python, by about a tenth of a launch.

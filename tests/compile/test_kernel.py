@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import sys
+import threading
 from typing import Any
 
 import numpy as np
@@ -10,6 +13,7 @@ from kernel_fakes import FakeArray, arrays
 
 import aiodev
 from aiodev import KernelError, LaunchError
+from aiodev._kernel.dispatch import specializations
 from aiodev._kernel.kernel import kernel
 
 
@@ -76,6 +80,66 @@ async def test_types_may_alternate() -> None:
             for a in (2, 2.0):
                 await saxpy[8](a, x, y, out)
                 assert (out.host == (2 * x.host + 1)).all()
+
+
+@pytest.mark.anyio
+async def test_a_launcher_that_is_kept_is_as_quick_as_a_new_one() -> None:
+    """Whenever it was made: none looks through arguments again whose types were launched once their code was there."""
+
+    @kernel
+    def fill(i: int, value: float, x: Any) -> None:
+        x[i] = value
+
+    def refuse_it(*given: Any) -> None:
+        raise AssertionError(f"the slow way: {given}")
+
+    x = aiodev.zeros(4, "f4", "cpu")
+    kept = [fill[4], fill[4, aiodev.Stream("cpu")]]
+    await kept[0](1.0, x)
+    kept.append(fill[4])
+    await fill[4](2.0, x)
+    fill._call.__globals__["_slow"] = refuse_it
+    for number, launch in enumerate(kept):
+        await launch(float(number), x)
+        assert (await x.numpy() == number).all()
+
+
+def test_launches_while_a_kernel_learns_other_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In several threads, by a launcher that all have: what one of them has it learn is never taken for another's type."""
+    monkeypatch.setattr(specializations, "_MOST_PATIENCE", 1)
+
+    @kernel
+    def increment(i: int, x: Any, out: Any) -> None:
+        out[i] = x[i] + 1
+
+    launch, failures = increment[8], list[BaseException]()
+    given = {dtype: aiodev.full(8, 3, dtype, "cpu") for dtype in ("f4", "f8", "i4", "i8", "u1", "c16")}
+    for x in given.values():
+        launch(x, aiodev.empty_like(x)).synchronize_blocking()
+
+    def run(seed: int) -> None:
+        choose = random.Random(seed)
+        try:
+            with aiodev.Stream("cpu"):
+                for _ in range(200):
+                    x = given[choose.choice(list(given))]
+                    launch(x, out := aiodev.empty_like(x))
+                    found = out.numpy_blocking()
+                    assert found.dtype == x.dtype and (found == 4).all()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=[seed]) for seed in range(4)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert not failures
 
 
 def test_uses_are_noted_in_the_buffers() -> None:

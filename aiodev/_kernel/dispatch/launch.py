@@ -4,7 +4,7 @@ Every launch needs the same few steps: find what was compiled for these types, p
 buffers, return a completion. A generic loop over the arguments would cost several times the submission itself, so each
 kernel has a call function that is generated for its parameters, with a branch for each of the last few combinations of
 types. A branch compares by identity: the ``key`` of an array's form is interned, a scalar has its class. What no branch knows
-goes to :meth:`aiodev._kernel.kernel.Kernel._launch_slowly`, which checks everything and may generate a new call.
+goes to :meth:`aiodev._kernel.kernel.Kernel._launch_slowly`, which checks everything and may give the function new code.
 
 A bound launch knows its types, its stream and its arguments, so that only the submission and the notes are left. Its call
 is the same for every kernel with as many arrays.
@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import linecache
 import struct
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from aiodev._core import callsites, context
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from aiodev._kernel.analysis.bounds import Access
     from aiodev._kernel.dispatch.specializations import Specialization
 
-__all__ = ["SUBMISSION_NAMES", "bound_call_maker", "define", "generate_call", "submission"]
+__all__ = ["SUBMISSION_NAMES", "bound_call_maker", "define", "make_call", "renew_call", "submission"]
 
 #: The site of the caller, as ``sites.here(1)`` has it, without the cost of a call.
 _SITE = [
@@ -59,35 +61,64 @@ _RETURN = [
 ]
 
 
-def generate_call(
+def make_call(
+    name: str, ndim: int, parameters: Sequence[inspect.Parameter], slow: Callable[..., Any]
+) -> FunctionType:
+    """The call function of a kernel: ``call(config, *arguments)``.
+
+    ``config`` is a ``LineConfig`` for one dimension, else a ``LaunchConfig``. ``slow(config, arguments)`` launches what
+    :func:`renew_call` has given it no branch for: as yet, anything.
+    """
+    namespace: dict[str, Any] = {
+        "_context": context.current, "_current": current_stream, "_join": b"".join, "_slow": slow, "_branches": [],
+        "__name__": __name__,
+        "_Errors": (AttributeError, struct.error, OverflowError, TypeError, NameError), **SUBMISSION_NAMES, **_COMPLETION_NAMES,
+    }  # fmt: skip
+    for parameter in parameters:
+        default = parameter.default is not inspect.Parameter.empty
+        namespace[f"_default_{parameter.name}"] = parameter.default if default else MISSING
+    made = _defined(name, ndim, parameters, (), namespace, {})
+    return FunctionType(made.__code__, namespace, name, made.__defaults__)
+
+
+def renew_call(
+    call: FunctionType, ndim: int, parameters: Sequence[inspect.Parameter], specializations: Sequence[Specialization]
+) -> None:
+    """Give a call function branches for these specializations, which are loaded, and of one pattern; by one thread at a time.
+
+    It stays the same function, since launchers that were kept, ``kernel[n]``, have it. Other threads may be within its code,
+    old or new: what is named is never given another meaning. Names that are gone, before all branches, lead to the slow way.
+    """
+    namespace = call.__globals__
+    branches: dict[str, Any] = {}
+    made = _defined(call.__name__, ndim, parameters, specializations, namespace, branches)
+    namespace.update(branches)
+    call.__code__ = made.__code__
+    for name in namespace["_branches"]:
+        del namespace[name]
+    namespace["_branches"] = list(branches)
+
+
+_generations = itertools.count()
+
+
+def _defined(
     name: str,
     ndim: int,
     parameters: Sequence[inspect.Parameter],
     specializations: Sequence[Specialization],
-    slow: Callable[..., Any],
-) -> Callable[..., Completion[None]]:
-    """The call function of a kernel: ``call(config, *arguments)``.
-
-    ``config`` is a ``LineConfig`` for one dimension, else a ``LaunchConfig``. ``specializations`` are loaded, and of one
-    pattern. ``slow(config, arguments)`` launches what none of them covers.
-    """
+    namespace: dict[str, Any],
+    branches: dict[str, Any],
+) -> FunctionType:
+    """The code of a call function, as another function; ``branches`` is given what only these name."""
     names = [parameter.name for parameter in parameters]
-    namespace: dict[str, Any] = {
-        "_context": context.current, "_current": current_stream, "_join": b"".join, "_slow": slow,
-        "_Errors": (AttributeError, struct.error, OverflowError, TypeError), **SUBMISSION_NAMES, **_COMPLETION_NAMES,
-    }  # fmt: skip
-    signature = ["_config"]
-    for parameter in parameters:
-        default = parameter.default is not inspect.Parameter.empty
-        namespace[f"_default_{parameter.name}"] = parameter.default if default else MISSING
-        signature.append(f"{parameter.name}=_default_{parameter.name}")
-    arguments = "".join(f"{parameter}, " for parameter in names)
+    signature = ["_config", *(f"{own}=_default_{own}" for own in names)]
     lines = [f"def {name}({', '.join(signature)}, *_extra):"]
     if specializations:
-        lines += _fast_path(ndim, names, specializations, namespace)
-    lines.append(f"    return _slow(_config, ({arguments}*_extra,))")
-    call: Callable[..., Completion[None]] = define(f"<aiodev launch of {name}>", lines, namespace)[name]
-    return call
+        lines += _fast_path(ndim, names, specializations, branches)
+    lines.append(f"    return _slow(_config, ({''.join(f'{own}, ' for own in names)}*_extra,))")
+    made: FunctionType = define(f"<aiodev launch of {name}>", lines, dict(namespace))[name]
+    return made
 
 
 @functools.cache
@@ -197,7 +228,9 @@ def _branches(ndim: int, names: list[str], specializations: Sequence[Specializat
     pattern = specializations[0].signature.pattern
     lines: list[str] = []
     test = "if"
-    for number, specialization in enumerate(specializations):
+    generation = next(_generations)
+    for place, specialization in enumerate(specializations):
+        number = f"{generation}_{place}"
         namespace[f"_pack{number}"] = specialization.signature.pack
         namespace[f"_entry{number}"] = specialization.loading.entry
         namespace[f"_device{number}"] = specialization.device
