@@ -26,6 +26,21 @@ def parse_config(kernel: str, ndim: int, asked: Any) -> LaunchConfig:
         LaunchError: it is neither, or has another number of dimensions, or a negative length, or 2**63 indices or more.
     """
     stream: Stream | None = None
+    if asked.__class__ is tuple:  # as usual: what follows takes four times as long
+        lengths = asked
+        if asked and asked[-1].__class__ is Stream:
+            stream, lengths = asked[-1], asked[:-1]
+            if len(lengths) == 1 and lengths[0].__class__ is tuple:
+                lengths = lengths[0]
+        if len(lengths) == ndim:
+            for length in lengths:
+                if length.__class__ is not int or length < 0:
+                    break
+            else:
+                size = math.prod(lengths)
+                if 0 < size <= _MOST:
+                    return size, lengths, stream
+        stream = None
     shape = asked
     if isinstance(asked, tuple) and asked and isinstance(asked[-1], Stream):
         stream, shape = asked[-1], asked[:-1]
