@@ -271,6 +271,8 @@ class Array(Operators, Methods, Protocols):
                 if reading is None:
                     return self._index(index)
                 key, distance = reading
+            elif index is None or index is Ellipsis:
+                key = (index,)
             else:
                 return self._index(index)
         except (IndexError, TypeError, ValueError):  # which the parser says better
