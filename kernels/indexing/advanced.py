@@ -86,6 +86,10 @@ def _take_together(x: aiodev.Array, indices: Sequence[aiodev.Array | _Host], dim
     return take(x.reshape(math.prod(lengths), *rest), aiodev.asarray(places, device=x.device), axis=0)
 
 
+#: Kinds of arrays whose elements a number of Python's becomes as any operand of a function does.
+_TAKES: dict[type, str] = {int: "iufc", float: "fc", complex: "c"}
+
+
 def put(x: aiodev.Array, index: Any, value: Any) -> None:
     """Write to the elements that an index chooses of an array that may be written to."""
     if _are_places(index) and x.ndim and x.is_contiguous:  # as mostly
@@ -98,7 +102,14 @@ def put(x: aiodev.Array, index: Any, value: Any) -> None:
     mask = items[0]
     if len(items) == 1 and mask.dtype == bool and mask.shape == x.shape[: mask.ndim] and _is_one(value):
         condition = mask if isinstance(mask, aiodev.Array) else aiodev.asarray(mask, device=x.device)
-        condition = condition.reshape(*mask.shape, *(1,) * (x.ndim - mask.ndim))
+        if mask.ndim < x.ndim:
+            condition = condition.reshape(*mask.shape, *(1,) * (x.ndim - mask.ndim))
+        if x.dtype.kind in _TAKES.get(value.__class__, ""):
+            try:
+                where(condition, value, x, out=x)
+                return
+            except OverflowError:  # which is said in other words
+                pass
         where(condition, _converted(value, x), x, out=x)
         return
     items = tuple([_known_mask(item) for item in items])
