@@ -33,6 +33,7 @@ from aiodev._backends.executor import intrinsics
 from aiodev._backends.executor.compile import External, Function, Intrinsic
 from aiodev._backends.executor.fields import WORD as WORD_BYTES, Atomic, Cell, Kind, Reference, Struct, sizeof
 from aiodev._backends.executor.kinds import Kinds, Null, Signature, TranslationError, annotated, names_of
+from aiodev._core.parsing import parse
 
 WORD = ir.IntType(64)
 _HALF = ir.IntType(32)
@@ -109,7 +110,7 @@ class Module:
         code = function.py_func.__code__
         if code.co_filename not in self._trees:
             text = "".join(linecache.getlines(code.co_filename, function.py_func.__globals__))
-            definitions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
+            definitions = [node for node in ast.walk(parse(text)) if isinstance(node, ast.FunctionDef)]
             self._trees[code.co_filename] = {
                 (node.name, min([node.lineno, *(each.lineno for each in node.decorator_list)])): node for node in definitions
             }

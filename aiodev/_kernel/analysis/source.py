@@ -28,6 +28,7 @@ from dataclasses import dataclass, field, replace
 from types import CodeType, ModuleType
 from typing import Any
 
+from aiodev._core.parsing import parse
 from aiodev._kernel.analysis.read_only import only_read
 
 __all__ = ["BodyUse", "analyse", "definition"]
@@ -143,10 +144,10 @@ def _definition(function: Callable[..., Any]) -> ast.FunctionDef | ast.Lambda | 
     lines = linecache.getlines(code.co_filename, function.__globals__)
     text = "".join(lines[code.co_firstlineno - 1 : _last_line(code)])
     try:
-        tree = ast.parse(textwrap.dedent(text))
+        tree = parse(textwrap.dedent(text))
     except SyntaxError:  # such as a lambda, or a last line that runs on: this finds where they end, and is slow
         try:
-            tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+            tree = parse(textwrap.dedent(inspect.getsource(function)))
         except (OSError, TypeError, SyntaxError):
             return None
     for node in ast.walk(tree):
