@@ -376,6 +376,8 @@ class Array(Operators, Methods, Protocols):
         Raises:
             ValueError: the axes are no permutation.
         """
+        if len(axes) == 1 and axes[0].__class__ is tuple and axes[0]:
+            axes = axes[0]
         known = self._form.orders.get(axes) if are_integers(axes) else None
         return self._transpose(axes) if known is None else view_of(self, known)
 
