@@ -53,8 +53,8 @@ strided_kernel: Hook[[Stream, Array, Array], Completion[None]] = Hook("aiodev._k
 
 
 #: Gives for two forms, of the source and the target, what copies such arrays by a kernel as they were copied before, or None: a
-#: function of both arrays, in different memory of ours, and a stream; it gives None where it cannot. For the ways that
-#: recur; a dictionary's own method, since it is asked for every copy.
+#: function of both arrays, in memory of ours, and a stream; it gives None where it cannot, as where they have elements in
+#: common. For the ways that recur; a dictionary's own method, since it is asked for every copy.
 known_copy: Hook[[tuple[Form, Form]], Callable[[Array, Array, Stream], Any] | None] = Hook(
     "aiodev._kernel.dispatch.strided"
 )
@@ -67,9 +67,9 @@ def copy_arrays(stream: Stream, dst: Any, src: Any) -> Completion[None]:
     """Copy ``src`` to ``dst`` on a stream; see :meth:`aiodev.Stream.copy`."""
     if dst.__class__ is Array and src.__class__ is Array:
         to, fro = dst._buffer, src._buffer
-        if to is not fro and to.is_own and fro.is_own:  # they have no byte in common
+        if to.is_own and fro.is_own:
             nbytes = _whole.get((stream.device, dst._form, src._form))
-            if nbytes is not None:
+            if nbytes is not None and (to is not fro or abs(dst._address - src._address) >= nbytes):
                 timeline = stream.timeline
                 try:
                     value = stream._copy(dst._address, src._address, nbytes)

@@ -278,6 +278,36 @@ def test_copies_that_recur_are_one_operation_each() -> None:
     assert np.array_equal(x.numpy_blocking(), host)
 
 
+@settings(deadline=None, max_examples=examples(40))
+@given(st.data())
+def test_parts_of_one_array_are_copied_to_others_of_it(data: st.DataObject) -> None:
+    """In the same few ways, from and to other places each time: what is known of a way says nothing of whether they overlap."""
+    rows, columns = data.draw(st.integers(2, 4)), data.draw(st.integers(2, 6))
+    host = np.arange(12 * 9, dtype="i4").reshape(12, 9)
+    array = aiodev.asarray(host, device="cpu")
+    steps = st.sampled_from([1, 2, -1])
+    ways = [[(data.draw(steps), data.draw(steps)) for _ in range(2)] for _ in range(2)]
+
+    def part(way: tuple[int, int]) -> tuple[slice, slice]:
+        slices = []
+        for count, length, step in zip((rows, columns), host.shape, way, strict=True):
+            reach = (count - 1) * abs(step) + 1
+            if reach > length:
+                step, reach = 1, count
+            low = data.draw(st.integers(0, length - reach))
+            stop = low - 1 if step < 0 else low + reach
+            slices.append(slice(low if step > 0 else low + reach - 1, None if stop < 0 else stop, step))
+        return slices[0], slices[1]
+
+    for _ in range(12):
+        to, fro = map(part, data.draw(st.sampled_from(ways)))
+        if data.draw(st.booleans()):  # whole rows, which have no gaps
+            to, fro = ((rows_of, slice(None)) for (rows_of, _) in (to, fro))
+        host[to] = host[fro].copy()
+        array[to].copy_from(array[fro])
+        assert np.array_equal(array.numpy_blocking(), host)
+
+
 def test_a_copy_that_recurs_orders_its_readers() -> None:
     """Whole arrays and parts: who reads the target waits for the copy, which waits for what is ahead on its stream."""
     stream = aiodev.Stream("cpu")

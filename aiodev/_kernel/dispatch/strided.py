@@ -1,8 +1,8 @@
 """Copies of arrays with gaps; the array layer asks for them by a hook, since kernels stand above arrays.
 
 A copy between two arrays of one device is an operation, which is remembered for arrays of these forms, and found there by
-:mod:`aiodev._array.copy`. They must be of different memory of ours: whether other arrays overlap does not follow from their
-forms.
+:mod:`aiodev._array.copy`. They must be of memory of ours: whether two of other memory overlap nobody knows. Of two in one
+buffer the operation looks at each call.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["copy_apart"]
 
 @operation(reads=["x"], writes="out")
 def copy_apart(call: Call, x: Array, /, *, out: Array) -> Array:
-    """Copy to an array in other memory, of any strides."""
+    """Copy to an array that has no elements in common with it, of any strides."""
     call.copy(out, x)
     return out
 
@@ -38,9 +38,11 @@ def _launch(stream: Stream, dst: Array, src: Array) -> Completion[None]:
 
 
 def _are_apart(dst: Array, src: Array) -> bool:
-    """Whether both are memory of ours, which is not the same, on one device."""
+    """Whether both are memory of ours on one device, and not the same elements."""
     to, fro = dst._buffer, src._buffer
-    return to is not fro and to.is_own and fro.is_own and to.source.device is fro.source.device
+    if to is fro and dst._address == src._address:
+        return False
+    return to.is_own and fro.is_own and to.source.device is fro.source.device
 
 
 strided_kernel.provide(_launch)
