@@ -14,6 +14,7 @@ from aiodev._array.array import Array
 from aiodev._core import callsites
 from aiodev._core.at_fork import in_child
 from aiodev._core.backend.registry import registry
+from aiodev._core.once import once
 from aiodev._core.streams.completion import Completion
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
@@ -267,7 +268,7 @@ class Kernel:
 
     # Launching
 
-    @functools.cached_property
+    @once
     def _call(self) -> Callable[..., Completion[None]]:
         """What launches, given a configuration and arguments; a kernel that is never launched does without."""
         call = make_call(self.name, self.ndim, self._parameters, self._launch_slowly)

@@ -254,7 +254,7 @@ def test_bounded_streams_copy_as_one_operation() -> None:
 
 
 def test_copies_that_recur_are_one_operation_each() -> None:
-    """Of few pieces too, to any row, on a stream that is not current; what is in the same memory goes its own way."""
+    """Of few pieces too, to any row, on a stream that is not current, and from others of the same memory."""
     stream, host = aiodev.Stream("cpu"), np.zeros((4, 6, 3), np.float32)
     with stream:
         x = aiodev.asarray(host)

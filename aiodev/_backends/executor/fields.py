@@ -30,6 +30,8 @@ from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar, Union, get_args, get_origin
 
+from aiodev._core.once import once
+
 if typing.TYPE_CHECKING:
     from typing import Self
 
@@ -197,26 +199,6 @@ def embedded(struct: type[S], count: int = 1, *, line: int | bool = False, slot:
     return typing.cast(S, _Place(line, slot, sizeof(struct) * count, True))
 
 
-class _once(Generic[T]):
-    """A property that is found out when it is first asked for, and kept in the instance.
-
-    In place of :class:`functools.cached_property`, which up to Python 3.11 has a lock for each property of all instances: a
-    child that was forked while another thread held it would wait for good. Two threads may both find it out, and find the same.
-    """
-
-    def __init__(self, find: Callable[[Any], T]) -> None:
-        self._find, self.__doc__ = find, find.__doc__
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, instance: object, owner: type | None = None) -> T:
-        # An instance's own attribute comes before this, which has no `__set__`: it is called once.
-        found: T = self._find(instance)
-        vars(instance)[self._name] = found
-        return found
-
-
 @dataclass(frozen=True)
 class Field:
     """One field of a struct, as the struct's classes have it.
@@ -235,7 +217,7 @@ class Field:
     nbytes: int
     inside: bool
 
-    @_once
+    @once
     def _hint(self) -> Any:
         # Here and not when it is declared, since structs refer to each other; and one by one, since a start uses few.
         annotation = self.owner.__annotations__[self.name]
@@ -245,17 +227,17 @@ class Field:
         # would end by its status, not by the signal.
         return eval(compile(annotation, "<annotation>", "eval"), vars(sys.modules[self.owner.__module__]))
 
-    @_once
+    @once
     def kind(self) -> Kind:
         """The kind of the field's word."""
         return kind_of(self._hint)
 
-    @_once
+    @once
     def is_place(self) -> bool:
         """Whether it stands for where it is, rather than for what is there."""
         return self.inside or isinstance(self.kind, Reference)
 
-    @_once
+    @once
     def _wrap(self) -> Callable[[int, Memory], Any]:
         return _wrapper(self._hint)
 
