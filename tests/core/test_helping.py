@@ -218,21 +218,34 @@ async def test_help_goes_on_turn_after_turn() -> None:
 
 
 async def test_others_go_first() -> None:
-    """While they have something to do nobody begins to help; who has begun lets them have some turns, and parks then."""
+    """While they have something to do nobody helps: who waits lets them have some turns, and parks then."""
     loop, told = asyncio.get_running_loop(), Told(3)
+    other = loop.call_soon(int)
     helping = reactor.help(told.timeline, 1)
     next(helping)
-    other = loop.call_soon(int)
     assert list(reactor.help(Told(1).timeline, 1)) == []
-    for _ in range(reactor.MOST_TURNS):
+    for _ in range(1, reactor.MOST_TURNS):
         next(helping)
-    assert len(told.durations) == 1
+    assert told.durations == []
     other.cancel()
     await asyncio.sleep(0)
     next(helping)
-    assert len(told.durations) == 2
+    assert len(told.durations) == 1
     busy = loop.call_soon(int)
-    assert len(list(helping)) == reactor.MOST_TURNS and len(told.durations) == 2
+    assert len(list(helping)) == reactor.MOST_TURNS and len(told.durations) == 1
+    busy.cancel()
+
+
+async def test_what_is_done_while_others_have_their_turns_is_waited_for_no_longer(waiting: Clock) -> None:
+    """And counts as a wait that was over soon."""
+    loop, told = asyncio.get_running_loop(), Told(1)
+    told.timeline.spin_ns, told.timeline.spin_doubts = 0, 1
+    busy = loop.call_soon(int)
+    helping = reactor.help(told.timeline, 1)
+    next(helping)
+    told.times = 0
+    assert list(helping) == [] and told.durations == []
+    assert told.timeline.spin_ns == spinning._MOST_NS
     busy.cancel()
 
 
@@ -296,7 +309,8 @@ def test_nobody_helps_when_the_loop_is_to_stop() -> None:
     loop.call_soon(loop.stop)
     task = loop.create_task(awaiting(told))
     loop.run_forever()
-    assert told.durations == [] and not loop.run_until_complete(task)
+    assert told.durations == []
+    assert loop.run_until_complete(task) and len(told.durations) == 5
     loop.close()
 
 

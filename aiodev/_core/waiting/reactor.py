@@ -539,12 +539,12 @@ def help(timeline: Timeline, value: int) -> Generator[Any, Any, bool]:
     """
     if timeline.parked or not may_wait_awake():
         return False
-    reactor, turns = current_reactor(), 0  # that others may still take until we park
+    reactor, turns = current_reactor(), MOST_TURNS  # that others may still take until we park
     timeline.parked_at = time.monotonic_ns()
     while not reactor.helping:
         duration, descriptor = reactor.leisure()
         if not duration:
-            if not turns:
+            if not turns or descriptor < 0:  # where it is not seen what others have to do, nor is when that is over
                 break
             turns -= 1
         else:
@@ -566,6 +566,9 @@ def help(timeline: Timeline, value: int) -> Generator[Any, Any, bool]:
             yield from reactor.turn()
         finally:
             reactor.helping = False
+        if timeline.reached(value):
+            note_wait(timeline)
+            break
     return timeline.reached(value)
 
 
