@@ -188,7 +188,7 @@ class RecordedTimeline(Timeline):
     def __init__(self, recorder: Recorder, base: Timeline, lane: int, counters: list[int]) -> None:
         self._recorder, self._lane = recorder, lane
         self.counters = counters
-        super().__init__(base.handle, base.device, base.priority, False, base.label)
+        super().__init__(base.handle, base.device, base.priority, False, base.stream_id)
 
     def _connect(self) -> None:
         self.operations, self.queue = self._recorder, self._lane + 1

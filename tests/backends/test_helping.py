@@ -336,6 +336,23 @@ def test_a_helper_is_not_kept_by_what_costs_more_than_it_did(said: int, size: in
         entry.before = lambda lo, hi: None
 
 
+def test_who_takes_a_queue_that_was_given_back_is_expected_to_help_as_the_last_one_did() -> None:
+    """A request has a stream of its own, and the next one has its queue."""
+    with started(2) as executor:
+        queue, _ = executor.create_queue(0, 0, False)
+        entry = Entry(executor, MS // 1000)
+        value = executor.launch(queue, entry.address, 20, b"", 0)
+        assert executor.spin(queue, value, PATIENCE)
+        for expected in (1, 0):
+            Queue(queue).expected_helpers.value = expected
+            executor.destroy_queue(queue)
+            until = time.monotonic_ns() + PATIENCE
+            while Queue(queue).pending.value and time.monotonic_ns() < until:
+                pass  # a worker that looks for work holds on to it
+            again, counters = executor.create_queue(0, 0, False)
+            assert (again, counters[0], Queue(again).expected_helpers.value) == (queue, 0, expected)
+
+
 def test_helpers_that_do_not_come_are_soon_not_expected() -> None:
     """However short the ranges are that are opened meanwhile."""
     with started(2) as executor:

@@ -124,8 +124,9 @@ class Stream(NativeStream):
         external: Any = None,
     ) -> None:
         handle, resolved = registry.resolve(device)
-        priority = arguments.integer("Stream", "priority", priority)
-        reserve = arguments.instance("Stream", "reserve", reserve, bool, "True or False")
+        if priority.__class__ is not int or reserve.__class__ is not bool:
+            priority = arguments.integer("Stream", "priority", priority)
+            reserve = arguments.instance("Stream", "reserve", reserve, bool, "True or False")
         driver_stream = None if external is None else external_handle(external)
         if driver_stream is not None:
             if priority or reserve:
@@ -142,7 +143,7 @@ class Stream(NativeStream):
         slot = next(slots) % EXECUTING_SLOTS
         self.stream_id = next(_serials) << _PRIORITY_BITS + _SLOT_BITS | (self.priority + 1) << _SLOT_BITS | slot
         self._closed = self._is_default = False
-        self.timeline = Timeline(handle, resolved, self.priority, reserve, repr(self), external=(driver_stream, external))
+        self.timeline = Timeline(handle, resolved, self.priority, reserve, self.stream_id, (driver_stream, external))
         _streams.enter(self.stream_id, self)
         self._bind()
         self.timeline.belongs_to(self)
@@ -218,7 +219,7 @@ class Stream(NativeStream):
         return self.device.index
 
     def __repr__(self) -> str:
-        return f"<aiodev.Stream {self.stream_id} on {self.device}>"
+        return self.timeline.label
 
     # Submission
 

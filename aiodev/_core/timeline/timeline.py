@@ -109,7 +109,6 @@ class Timeline:
         "faults",
         "frontier",
         "held",
-        "label",
         "lost",
         "needed",
         "operations",
@@ -123,6 +122,7 @@ class Timeline:
         "recording",
         "spin_doubts",
         "spin_ns",
+        "stream_id",
         "tended",
         "withdrew",
     )
@@ -131,12 +131,12 @@ class Timeline:
     finalizes_again = True
 
     def __init__(
-        self, handle: BackendHandle, device: Device, priority: int, reserved: bool, label: str, external: External = OURS
+        self, handle: BackendHandle, device: Device, priority: int, reserved: bool, stream_id: int, external: External = OURS
     ) -> None:
         self.handle = handle
         self.device = device
         self.priority = priority
-        self.label = label
+        self.stream_id = stream_id
         self.lost: BaseException | None = None
         self.recording: Recording | None = None  #: the graph that operations are captured into
         self.owned = False  #: others stand for all of its operations, or who asked for them: nobody else hears of its failures
@@ -243,6 +243,11 @@ class Timeline:
             watcher.call(partial(operations.open_gate, gate, failed))
         else:
             operations.open_gate(gate, failed)
+
+    @property
+    def label(self) -> str:
+        """How its stream shows itself."""
+        return f"<aiodev.Stream {self.stream_id} on {self.device}>"
 
     def __repr__(self) -> str:
         return f"<timeline of {self.label}: {self.counters[COMPLETED]} of {self.counters[SUBMITTED]} done>"

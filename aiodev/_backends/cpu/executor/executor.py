@@ -195,26 +195,27 @@ class NativeExecutor(HostExecutor):
         """A queue of device ``index``; a reserved one has a worker that serves nobody else."""
         range_device = self._devices[index]
         pool = (self._reserved if reserved else self._free)[index]
-        queue = 0
-        held: list[int] = []
-        try:
-            for _ in range(len(pool)):  # each step is atomic: others take and give back meanwhile
-                queue = pool.pop()  # what was used last is in the caches
-                if not self._words[queue][_PENDING]:
-                    break
-                held.append(queue)
-                queue = 0
-        except IndexError:
-            pass
-        finally:
-            # A worker that looks for work keeps hold of the queue that it served last. That stays the next one to be taken: at
-            # the other end it would come after all that were ever used, and streams that come and go would go through these.
-            pool.extend(reversed(held))
+        queue = self._take_queue(pool)
         if not queue:
             queue = self._make_queue(self._start_device(f"cpu:{index}-reserved", 1) if reserved else range_device, range_device)
             self._pool_of[queue] = pool
         self._recycle(queue, priority + 1, self._log)
         return queue, self._words[queue][:COUNTER_WORDS]
+
+    def _take_queue(self, pool: deque[int]) -> int:
+        """One that was given back, and that no worker holds on to; 0 if there is none. Others take and give back meanwhile."""
+        held: list[int] = []
+        try:
+            while self._words[queue := pool.pop()][_PENDING]:  # what was used last is in the caches
+                held.append(queue)
+            return queue
+        except IndexError:
+            return 0
+        finally:
+            # A worker that looks for work keeps hold of the queue that it served last. That stays the next one to be taken: at
+            # the other end it would come after all that were ever used, and streams that come and go would go through these.
+            if held:
+                pool.extend(reversed(held))
 
     def _make_queue(self, device: int, range_device: int) -> int:
         queue = Queue(arena.allocate(sizeof(Queue)))
@@ -249,7 +250,8 @@ class NativeExecutor(HostExecutor):
 
     def destroy_queue(self, queue: int) -> None:
         """Recycle a queue whose operations are done, once no worker holds on to it (invariant 3 of the native code)."""
-        self._forget_errors(queue, before=NEVER)
+        if self._errors:
+            self._forget_errors(queue, before=NEVER)
         self._pool_of[queue].append(queue)  # without a lock, so that finalizers may call this
 
     # Submission

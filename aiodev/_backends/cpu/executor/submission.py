@@ -86,14 +86,16 @@ def publish(queue: Queue) -> int:
 
 @exported(void(int64, int64, int64))
 def recycle(queue: Queue, priority: int, log: TraceLog) -> None:
-    """Make an idle queue as good as new. ``log`` may be 0."""
+    """Make an idle queue as good as new. ``log`` may be 0.
+
+    Helpers are expected as before: a service has a stream for each request, and what waits for one waits for the next.
+    """
     forget_withdrawals(queue)
     queue.completed.store(0)
     queue.submitted.store(0)
     queue.faults.store(0)
     queue.failed = queue.spent = 0
     queue.time.store(0)
-    queue.expected_helpers.store(0)
     queue.help_due.store(0)
     queue.target.store(NEVER)
     queue.forgiven.store(NEVER)
