@@ -12,7 +12,8 @@ spends the time of those who work. Hence:
     spends more than twice what it has to, whatever comes; and what is done within a few µs, it has for less than by sleeping.
 3.  What a group uses besides, by other threads and processes, is not known here. So the same holds for a while after the
     group was throttled, and each time that this comes again, for longer.
-4.  On a single core nobody spins: the other side could not run.
+4.  On a single core nobody spins: the other side could not run. Nor is a worker woken while the thread that submits has work
+    to do, which would hand over the core each time: it is always *crowded* (:mod:`aiodev._backends.cpu.executor.crowding`).
 
 A quota may change while the process runs: an orchestrator resizes a container. So a thread looks once a second, and tells
 those who follow. What they adapt is for how long they spin, and how many workers run, of those that there were at the start.

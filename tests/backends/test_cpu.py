@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from aiodev._backends.cpu import CPUBackend, backend as cpu_backend, properties
+from aiodev._backends.cpu.executor.crowding import ALWAYS
 from aiodev._backends.cpu.host import HostBackend
 from aiodev._backends.cpu.memory import GRANULARITY, HUGE_PAGE, HostMemory
 from aiodev._backends.cpu.properties import available_memory, cores_of, total_memory
@@ -131,6 +132,11 @@ class Quotas:
         monkeypatch.setattr(properties, "core_watch", self.watch)
         monkeypatch.setattr(properties, "allowed_cores", lambda: tuple(range(8)))
 
+    def allow(self, cores: int) -> None:
+        """From now on the affinity is so many cores, and there is no quota."""
+        self.usable = UsableCores(cores)
+        self.watch.look()
+
     def set(self, cores: float) -> None:
         """From now on the quota is so many cores."""
         self.usable = UsableCores(8, Quota(cores, "/groups/cpu.max"))
@@ -204,6 +210,26 @@ def test_workers_spin_as_the_quota_allows(environment: dict[str, str], caps: lis
             (cap,) = {worker.spin_cap for worker in executor._workers}
             seen.append(cap)
         assert seen == caps
+    finally:
+        backend.stop()
+
+
+def test_a_single_core_is_crowded_for_as_long_as_it_is_the_only_one(quotas: Quotas) -> None:
+    """Whatever threads see meanwhile; what they learnt of a crowd of others stays when nothing changes."""
+    backend = _cpu()
+    if backend.executor_kind != "native":
+        pytest.skip("native code does not run here")
+    backend.start()
+    try:
+        crowd = backend.executor._crowd  # type: ignore[attr-defined]
+        for _ in range(2):
+            quotas.allow(1)
+            assert (crowd.until.value, crowd.span) == (ALWAYS, -1)
+            quotas.allow(8)
+            assert (crowd.until.value, crowd.span) == (0, 0)
+        crowd.until.value, crowd.span = ALWAYS - 1, 7
+        quotas.allow(4)
+        assert (crowd.until.value, crowd.span) == (ALWAYS - 1, 7)
     finally:
         backend.stop()
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +23,37 @@ from aiodev._backends.cpu.executor.executor import NativeExecutor
 
 CELLS = 4
 LONG = 1 << 62
+
+#: A process of its own: no thread of it ever runs beside another. What no worker comes to do, who waits does.
+ON_ONE_CORE = """
+import os
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+import asyncio
+import aiodev, test_learning_at_random as programs
+from aiodev.testing import held_workers
+
+async def main():
+    await aiodev.init("cpu")
+    backend = aiodev.get_backend("cpu")
+    assert backend.executor.thread_count == 1
+    for seed in range(2):
+        await asyncio.gather(*(programs.program(8 * seed + k) for k in range(3)))
+    x = aiodev.zeros(1000, "int64", "cpu")
+    for _ in range(3):
+        await programs.axpy_evenly[1000](1, x, x, x)
+    for _ in range(100):  # this process may be kept from its core just then, and parks
+        with held_workers(backend):
+            done = programs.axpy_evenly[1000](1, x, x, x)
+            try:
+                await asyncio.wait_for(done.synchronize(), 0.2)
+                break
+            except TimeoutError:
+                pass
+    else:
+        raise AssertionError("nobody helps")
+
+asyncio.run(main())
+"""
 
 
 @aiodev.kernel
@@ -56,6 +91,7 @@ def changing(executor: NativeExecutor, chance: random.Random) -> Iterator[None]:
             crowd.span = chance.choice((-1, 0, 1_000_000))
             executor.limit_spin(chance.choice((0, 5_000, spin)))
             executor.limit_workers(chance.choice((1, workers)))
+            executor.share_core(chance.random() < 0.1)
             time.sleep(chance.choice((0, 0.0001, 0.002)))  # how often it changes is a part of the chance; nothing waits for it
 
     thread = threading.Thread(target=change)
@@ -115,3 +151,16 @@ async def test_programs_are_right_whatever_threads_believe(seed: int) -> None:
     with changing(executor, random.Random(seed)):
         async with asyncio.timeout(120):
             await asyncio.gather(*(program(8 * seed + k) for k in range(3)))
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system does not let a process choose its cores")
+def test_programs_are_right_on_a_single_core() -> None:
+    """Nobody spins there, workers are seldom woken, and who waits helps."""
+    if aiodev.get_backend("cpu").executor_kind != "native":  # type: ignore[attr-defined]
+        pytest.skip("the executor is another one, which learns nothing")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, str(Path(__file__).parent)])}
+    for name in ("AIODEV_CPU_DEVICES", "AIODEV_CPU_THREADS", "AIODEV_SPIN_US"):
+        environment.pop(name, None)
+    command = [sys.executable, "-c", ON_ONE_CORE]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -16,6 +16,7 @@ import pytest
 from turns import Clock
 
 import aiodev
+from aiodev._core.config import Settings
 from aiodev._core.waiting import reactor, spinning
 from aiodev._core.waiting.reactor import AsyncioReactor, current_reactor
 from aiodev.testing import held_workers
@@ -50,6 +51,7 @@ def burn(i, stop, out):
 @pytest.fixture(autouse=True)
 def helps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever AIODEV_SPIN_US says here."""
+    monkeypatch.setattr(spinning, "settings", Settings(spin_us=50))
     monkeypatch.setattr(spinning, "_MOST_NS", 50_000)
 
 
@@ -112,6 +114,7 @@ async def test_a_thread_that_blocks_runs_loops_that_depend_on_elements() -> None
 @native
 async def test_who_never_spins_never_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     """AIODEV_SPIN_US=0."""
+    monkeypatch.setattr(spinning, "settings", Settings(spin_us=0))
     monkeypatch.setattr(spinning, "_MOST_NS", 0)
     array = await learnt()
     with held_workers(aiodev.get_backend("cpu")):  # type: ignore[arg-type]

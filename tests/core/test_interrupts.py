@@ -137,7 +137,7 @@ def own_places(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Descriptors and places of the test's own; threads sleep at once."""
     monkeypatch.setattr(waitset, "_descriptors", [])
     monkeypatch.setattr(blocking, "_thread", blocking._Thread())
-    monkeypatch.setattr(blocking, "may_wait_awake", lambda: False)
+    monkeypatch.setattr(blocking, "may_help", lambda: False)
     monkeypatch.setattr(select, "poll", Poll)
     yield
 

@@ -59,10 +59,10 @@ def test_spins_are_as_long_as_the_usable_cores_allow(waits: Waits, monkeypatch: 
     monkeypatch.setattr(spinning, "settings", Settings())
     assert waits.wait(QUICK)
     spinning._follow(Spin.NONE)
-    assert not waits.wait(QUICK) and not spinning.may_wait_awake()
+    assert not waits.wait(QUICK) and spinning.may_help()
     for spin, most in ((Spin.SHORT, 10_000), (Spin.FULL, 50_000)):
         spinning._follow(spin)
-        assert waits.wait(most) and spinning.may_wait_awake()
+        assert waits.wait(most) and spinning.may_help()
         assert waits.spins[-1] == most
 
 

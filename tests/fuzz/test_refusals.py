@@ -51,4 +51,4 @@ def test_soak(seed: int) -> None:
     command = [sys.executable, str(SOAK), "--seconds=60", f"--seed={seed}"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
-    assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}{done.stderr[-4000:]}"
+    assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}{done.stderr[:6000]}"

@@ -81,6 +81,7 @@ class CPUBackend(HostBackend):
     def _follow(self, spin: Spin) -> None:
         self.executor.limit_spin(self.settings.worker_spin_ns(spin))
         self.executor.limit_workers(self._worker_count())
+        self.executor.share_core(spin is Spin.NONE)
 
     def _worker_count(self) -> int:
         return worker_count(core_watch.cores, self.device_count(), self.settings.cpu_threads)

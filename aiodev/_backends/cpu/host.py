@@ -48,6 +48,9 @@ class HostExecutor(Executor):
     def limit_workers(self, count: int) -> None:
         """How many workers of each device may run from now on, at least one; nothing where they cost nothing."""
 
+    def share_core(self, shared: bool) -> None:
+        """Whether all threads of this process have one core together from now on; nothing where that changes nothing."""
+
     @abstractmethod
     def set_entry(self, entry: int, code: Any) -> None:
         """Give an entry its code: an address, or on the portable executor a function ``(arguments, lo, hi)``."""

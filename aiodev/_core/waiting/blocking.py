@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from aiodev._core.arguments import seconds
 from aiodev._core.backend.interface import BLOCKED
 from aiodev._core.tuning import TURN_NS
-from aiodev._core.waiting.spinning import may_wait_awake, note_wait, spin
+from aiodev._core.waiting.spinning import may_help, note_wait, spin
 from aiodev._core.waiting.sync_debug import about_to_block
 from aiodev._core.waiting.waitset import WaitSet
 
@@ -137,7 +137,7 @@ def _help(deadline: float, timeline: Timeline, value: int) -> bool:
     """Do a part of the work for as long as there is any to do here; whether ``value`` was reached."""
     if not timeline.parked:
         timeline.parked_at = time.monotonic_ns()
-    while may_wait_awake():
+    while may_help():
         duration = min(TURN_NS, max(0, deadline - time.monotonic()) * 1e9)
         if not timeline.operations.help(timeline.queue, value, int(duration), BLOCKED):
             break

@@ -30,7 +30,7 @@ from aiodev._core.waiting import fairness
 from aiodev._core.waiting.fairness import ReadyQueue, budget
 from aiodev._core.waiting.loop_view import LoopView
 from aiodev._core.waiting.loops import running_loop
-from aiodev._core.waiting.spinning import may_wait_awake, note_wait, spin
+from aiodev._core.waiting.spinning import may_help, note_wait, spin
 from aiodev._core.waiting.waitset import WaitSet, forget_after_fork
 
 if TYPE_CHECKING:
@@ -537,7 +537,7 @@ def help(timeline: Timeline, value: int) -> Generator[Any, Any, bool]:
 
     Of a loop's tasks one helps at a time: the others would wait for several turns of it.
     """
-    if timeline.parked or not may_wait_awake():
+    if timeline.parked or not may_help():
         return False
     reactor, turns = current_reactor(), MOST_TURNS  # that others may still take until we park
     timeline.parked_at = time.monotonic_ns()

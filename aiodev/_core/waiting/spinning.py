@@ -25,9 +25,9 @@ _MOST_NS = settings.spin_ns(core_watch.spin)
 _SOON_NS = SOON * _MOST_NS  # a wait that took no longer, with its wake-up, a spin would have met
 
 
-def may_wait_awake() -> bool:
-    """Whether threads may spin at all."""
-    return _MOST_NS > 0
+def may_help() -> bool:
+    """Whether a thread that waits may do a part of the work; on a single core, too, where nobody spins."""
+    return settings.spin_us != 0
 
 
 def spin(timeline: Timeline, value: int) -> bool:

@@ -10,6 +10,8 @@ that the clock has jumped had no core meanwhile, nor had one that was woken and 
 there are more threads of ours than cores. From then on the machine counts as *crowded*, for a time that doubles for as long as
 the next attempt ends in the same way. So attempts take about a hundredth of the time where the others stay, and little is lost
 where they are gone, or where it was none of them.
+
+Where a process has a single core it is always crowded, by its own threads.
 """
 
 from __future__ import annotations
@@ -17,6 +19,9 @@ from __future__ import annotations
 from aiodev._backends.cpu.structs import Crowd
 from aiodev._backends.cpu.tuning import ALONE, ALONE_IN_A_CROWD, CALM, DOUBTED, FORGOTTEN, LONGEST_CROWD, SHORTEST_CROWD
 from aiodev._backends.executor.compile import inner
+
+#: In place of a time: it stays crowded. Times are added to it, so it is not the last one that there is.
+ALWAYS = 1 << 62
 
 
 @inner

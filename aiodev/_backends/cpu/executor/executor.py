@@ -18,6 +18,7 @@ from functools import partial
 
 from aiodev._backends.cpu import executor as native
 from aiodev._backends.cpu.code_cache import native_key
+from aiodev._backends.cpu.executor.crowding import ALWAYS
 from aiodev._backends.cpu.host import HostExecutor
 from aiodev._backends.cpu.structs import (
     CHUNK_BYTES,
@@ -188,6 +189,14 @@ class NativeExecutor(HostExecutor):
         """See the ABC. Those beyond that sleep once they look for work the next time."""
         for device in map(Device, self._devices):
             device.surplus = max(0, device.workers - count)
+
+    def share_core(self, shared: bool) -> None:
+        """See the ABC. One core is crowded for good: each worker that is woken takes it from the thread that submits."""
+        crowd = self._crowd
+        if shared:
+            crowd.span, crowd.until.value = -1, ALWAYS
+        elif crowd.until.value == ALWAYS:
+            crowd.span, crowd.until.value = 0, 0
 
     # Queues
 
