@@ -434,6 +434,9 @@ class Lookout:
             self.world.run(ready_queue, "begin_queue", queue)
         elif turn == "taken":
             self.world.run(ready_queue, "take_out", device, queue)
+        elif turn == "taken, and came again":
+            self.world.run(ready_queue, "take_out", device, queue)
+            self.world.run(ready_queue, "begin_queue", queue)
         elif turn == "came and went":
             device.arrivals += 1
         elif turn == "the others went":
@@ -456,6 +459,14 @@ def test_the_lookout_leaves_alone_what_somebody_comes_for() -> None:
     lookout = Lookout("came", "taken", "came", "taken", "nothing")
     assert lookout.turns == [] and lookout.slept
     assert lookout.world.queue.expected_helpers.value == 1
+
+
+def test_the_lookout_leaves_alone_what_comes_again_and_again() -> None:
+    """Its submitter runs it each time; once that does not come any more, the lookout does."""
+    lookout = Lookout("came", *4 * ["taken, and came again"], "taken", "nothing")
+    assert lookout.turns == [] and lookout.slept and lookout.world.queue.expected_helpers.value == 1
+    lookout = Lookout("came", *5 * ["taken, and came again"], "nothing", "nothing")
+    assert lookout.turns == [] and not lookout.slept and lookout.world.queue.expected_helpers.value == 0
 
 
 def test_the_lookout_sleeps_when_nothing_comes_any_more() -> None:

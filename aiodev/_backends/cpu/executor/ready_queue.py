@@ -83,8 +83,9 @@ def begin_queue(queue: Queue) -> None:
     """Make a queue ready that was given an operation, for a worker or for a submitter that tends to run what it waits for.
 
     In that case no worker is woken as long as one of them is the lookout: a worker would come for nothing, and take somebody
-    else's core. An operation that the submitter does not run waits for ``LOOKOUT`` and ``DOUBT`` ns at most, about as long as a
-    woken worker may have to wait for a core. Where several queues wait, the submitter has enough to do, and a worker is woken.
+    else's core. An operation that the submitter does not run waits for ``LOOKOUT`` and twice ``DOUBT`` ns at most, about as
+    long as a woken worker may have to wait for a core. Where several queues wait, the submitter has enough to do, and a worker
+    is woken.
     """
     device = queue.device
     if device.lookout.load() is None or queue.expected_helpers.load() == 0:
@@ -262,11 +263,10 @@ def keep_lookout(device: Device, worker: Worker) -> None:
             return
         lock(device.lock)
         mine, alone = device.lookout.value == worker, is_left_alone(device)
-        crowded = is_crowded(device.crowd, now())
-        taken = mine and alone and (doubtful or not crowded)  # at the first look somebody may just be about to come
-        idle = not doubtful and device.arrivals == arrivals
-        over = not mine or (not alone and (idle or not crowded))
-        doubtful, arrivals = alone, device.arrivals
+        crowded, still = is_crowded(device.crowd, now()), device.arrivals == arrivals
+        taken = mine and alone and ((doubtful and still) or not crowded)  # at the first look somebody may be about to come
+        over = not mine or (not alone and ((not doubtful and still) or not crowded))
+        doubtful, arrivals = alone and (still or not doubtful), device.arrivals  # else somebody came, and has come again
         if taken or (mine and over):
             device.lookout.store(None)
         if taken:
