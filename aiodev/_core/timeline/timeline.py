@@ -27,7 +27,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -40,6 +40,7 @@ from aiodev._core.finalizing import WeakTable, until_exit
 from aiodev._core.streams import trace
 from aiodev._core.timeline import faults
 from aiodev._core.timeline.deferred import Deferred, Lost
+from aiodev._core.timeline.ended import Lease, ended_totals
 from aiodev._core.timeline.faults import FaultLog, KnownFault, dependency_error, root_cause
 from aiodev._core.timeline.gate import Gate, opened_on_error
 from aiodev._core.timeline.vector_clock import NO_CLOCK, Clock, PartialClock, merged, totals
@@ -58,15 +59,6 @@ _opening = threading.RLock()  # re-entrant: a finalizer, or a signal's handler, 
 _reporting = threading.RLock()  # whoever finds nothing to report, as at exit, knows that it has been
 _living: WeakTable[int, Timeline] = WeakTable()
 _dropped: set[Timeline] = set()  # held by the watcher alone, until they are idle
-
-#: Operations, and faults, of timelines that have ended, so that totals never fall.
-ended_operations: Counter[Device] = Counter()
-ended_faults: Counter[Device] = Counter()
-#: What is to be added there: finalizers append, since to add takes several steps.
-_ended: deque[tuple[Device, int, int]] = deque()
-_adding = threading.RLock()  # re-entrant, as those above
-#: So many are added by who makes the next timeline, if nobody asks for the totals.
-_MOST_ENDED: Final = 1000
 
 #: In place of the number of an operation that is just being submitted: more than any.
 _UNKNOWN: Final = (1 << 63) - 1
@@ -160,7 +152,7 @@ class Timeline:
         self.queue = 0
         self._stream: weakref.ref[Bound] | None = None
         self._native_counters: memoryview[int] | None = None
-        self._lease: _Lease | None = None
+        self._lease: Lease | None = None
         self.operations: Executor
         self.counters: Sequence[int]
         self.deferred = False
@@ -174,8 +166,7 @@ class Timeline:
             self.counters = deferred.counters
             self.handle.start_soon(deferred.started)
         else:
-            if len(_ended) > _MOST_ENDED:
-                _add_ended()
+            ended_totals.keep_short()
             self.open_queue()
             self.bind()
         _living.enter(id(self), self)  # when it is whole, since other threads wait for all that live
@@ -603,13 +594,13 @@ class Timeline:
                     logger.error("%s: a failure was never retrieved", self.label, exc_info=error)
 
     def end(self) -> None:
-        """Report. The timeline must be idle; its queue goes back when nobody waits for it any more (see ``_Lease``)."""
+        """Report. The timeline must be idle; its queue goes back when nobody waits for it any more (see ``Lease``)."""
         self.report()
         _dropped.discard(self)  # not before: at exit, what is reported is looked for there
         if self.lost is None and (self._lease is None or not self._lease.queue):  # else it has ended before
-            self._lease = _Lease(self.operations)
+            self._lease = Lease(self.operations)
             self._lease.queue = self.queue  # behind: Ctrl-C before that, and nobody has given it back
-            _ended.append((self.device, self.counters[COMPLETED], self.counters[FAULTS]))
+            ended_totals.note(self.device, self.counters[COMPLETED], self.counters[FAULTS])
 
     def __del__(self) -> None:
         if getattr(self, "queue", 0) == 0 or self.lost is not None:
@@ -628,46 +619,9 @@ class Timeline:
         watcher.hand_over(self, counters[SUBMITTED], self.end)
 
 
-@until_exit
-class _Lease:
-    """The queue of a timeline that has ended, which goes back when nothing refers to the timeline any more.
-
-    It is made when the timeline ends, not before: the collector would call the finalizers of both at once, and the queue would
-    go back while the watcher still waits for the timeline that the other finalizer handed to it.
-
-    Its streams may be gone and its work done while somebody waits for it still, in ``synchronize`` of the device. A queue
-    that a new timeline got meanwhile would be taken for the old one there.
-    """
-
-    __slots__ = ("executor", "queue")
-
-    def __init__(self, executor: Executor) -> None:
-        self.executor = executor
-        self.queue = 0
-
-    def __del__(self) -> None:
-        if not getattr(self, "queue", 0):  # it is the parent's, or Ctrl-C came before it was given
-            return
-        if self.executor.destroys_anywhere:
-            self.executor.destroy_queue(self.queue)
-        else:  # by the watcher, for the same reason that it ends the timeline
-            watcher.call(partial(self.executor.destroy_queue, self.queue))
-
-
-def _add_ended() -> None:
-    with _adding:
-        while _ended:
-            device, operations, failures = _ended.popleft()
-            ended_operations[device] += operations
-            ended_faults[device] += failures
-
-
 def operation_totals() -> dict[Device, tuple[int, int, int, int]]:
     """Of each device: streams, operations submitted and completed so far, and faults. Timelines that are lost do not count."""
-    _add_ended()
-    sums = {
-        device: [0, operations, operations, ended_faults[device]] for device, operations in list(ended_operations.items())
-    }
+    sums = {device: [0, operations, operations, failures] for device, (operations, failures) in ended_totals.read().items()}
     for timeline in living_timelines():
         submitted, completed = timeline.counters[SUBMITTED], timeline.counters[COMPLETED]
         if timeline.lost is None and timeline._lease is None:
@@ -685,7 +639,7 @@ def living_timelines() -> set[Timeline]:
 
 def lose_all(error: BaseException) -> None:
     """In a forked child: lose every timeline, those that were dropped with work in flight included, and drop nothing."""
-    global _opening, _reporting, _adding
+    global _opening, _reporting
     faults.forget_collecting_after_fork()
     _opening = threading.RLock()  # this is a forked child, and other threads of the parent may have held them
     _reporting = threading.RLock()
@@ -696,10 +650,7 @@ def lose_all(error: BaseException) -> None:
         timeline.faults.withdrawals.lose_gates()
     for timeline in lost:
         timeline._rebind()
-    _ended.clear()
-    _adding = threading.RLock()
-    ended_operations.clear()
-    ended_faults.clear()
+    ended_totals.forget_after_fork()
 
 
 def drop_lost() -> None:
