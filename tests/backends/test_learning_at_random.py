@@ -107,7 +107,10 @@ def changing(executor: NativeExecutor, chance: random.Random) -> Iterator[None]:
 
 
 async def program(seed: int) -> None:
-    """Launches of three kinds on two streams, which wait for each other; some are awaited, some withdrawn and made again."""
+    """Launches of three kinds on two streams, which wait for each other, against a sequential model.
+
+    Some are awaited, some withdrawn and made again; now and then a stream gives way to a fresh one.
+    """
     chance = random.Random(seed)
     streams = [aiodev.Stream("cpu", priority=chance.choice((-1, 0, 1))) for _ in range(2)]
     size = chance.choice((1, 70, 5_000, 150_000))
@@ -120,7 +123,7 @@ async def program(seed: int) -> None:
         stream.wait_stream(other)
         kind, factor = chance.choice((axpy, axpy_evenly, axpy_slowly)), chance.randrange(5)
         done = kind[size, stream](factor, cells[a], cells[b], cells[out])
-        match chance.randrange(6):
+        match chance.randrange(7):
             case 0:
                 await done
             case 1:
@@ -134,6 +137,11 @@ async def program(seed: int) -> None:
                 seen: list[int] = []
                 await stream.call(seen.append, 1)
                 assert seen == [1]
+            case 5:  # another one, which may have the queue of one that was dropped
+                number, dropped = streams.index(stream), stream
+                stream = streams[number] = aiodev.Stream("cpu", priority=chance.choice((-1, 0, 1)))
+                stream.wait_stream(dropped)
+                del dropped
         model[out] = (factor * model[a] + model[b] + (1 << 63)) % (1 << 64) - (1 << 63)
     for stream in streams:
         await stream.synchronize()
