@@ -124,7 +124,7 @@ class Settings:
         _or_auto(_integer(0, _LONGEST_SPIN_US)),
         "How long, in µs, a wait may spin, or twice as long where it helps meanwhile, before it parks; 0 never spins or helps. "
         f"``auto``: {_SPIN_US[Spin.FULL]}; {_SPIN_US[Spin.SHORT]} while a CPU quota leaves no two whole cores, or has just "
-        "held the process up; 0 on a single core.",
+        "held the process up; none on a single core, where who waits helps all the same.",
     )
     worker_spin_us: int | None = _setting(
         "AIODEV_WORKER_SPIN_US",
