@@ -30,8 +30,8 @@ import anyio
 import pytest
 import selection
 
-from aiodev._backends.executor import code_cache
 from aiodev._core.backend.registry import registry
+from aiodev._native import code_cache
 
 with contextlib.suppress(ImportError):  # which machines with a GPU may lack, and most tests do not need
     import hypothesis

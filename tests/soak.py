@@ -42,10 +42,10 @@ import numpy as np
 
 import aiodev
 from aiodev import autograd, memory, testing
-from aiodev._backends.executor import code_cache
 from aiodev._core.timeline import timeline as timelines
 from aiodev._core.waiting import reactor
 from aiodev._kernel.compile.service import service
+from aiodev._native import code_cache
 
 Part = Callable[[random.Random], Awaitable[None]]
 

@@ -21,11 +21,11 @@ from aiodev._backends.cpu.executor.affinity import (
     step_aside,
 )
 from aiodev._backends.cpu.structs import Crowd, Device, Queue, Worker
-from aiodev._backends.executor.compile import boolean, exported, int64, void
-from aiodev._backends.executor.emit import emit
-from aiodev._backends.executor.fields import Cell, sizeof
-from aiodev._backends.executor.intrinsics import sched_getcpu
-from aiodev._backends.executor.native_code import NativeCode
+from aiodev._native.compile import boolean, exported, int64, void
+from aiodev._native.emit import emit
+from aiodev._native.fields import Cell, sizeof
+from aiodev._native.intrinsics import sched_getcpu
+from aiodev._native.native_code import NativeCode
 
 pytestmark = pytest.mark.skipif(not affinity.MOVES, reason="a thread cannot tell its core here")
 

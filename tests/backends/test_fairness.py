@@ -22,8 +22,8 @@ from aiodev._backends.cpu.host import Executor
 from aiodev._backends.cpu.portable.executor import PortableExecutor
 from aiodev._backends.cpu.structs import Device, Queue
 from aiodev._backends.cpu.tuning import SLICE
-from aiodev._backends.executor.fields import sizeof
 from aiodev._backends.executor.structs import NEVER
+from aiodev._native.fields import sizeof
 
 US = 1_000
 

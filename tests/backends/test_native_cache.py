@@ -15,10 +15,10 @@ import pytest
 from selection import some
 
 from aiodev._backends.cpu.backend import CPUBackend
-from aiodev._backends.executor import code_cache, native_code
 from aiodev._core.cache_directory import UNFINISHED
 from aiodev._core.config import Settings
 from aiodev._core.errors import BackendUnavailableError
+from aiodev._native import code_cache, native_code
 
 CONTENT = bytes(range(256)) * 8
 
@@ -146,7 +146,7 @@ def test_each_identity_has_its_file(folder: Path) -> None:
 
 MAKER = """
 import sys
-from aiodev._backends.executor import code_cache
+from aiodev._native import code_cache
 
 def make():
     print("making", flush=True)

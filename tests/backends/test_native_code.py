@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from aiodev._backends.executor.compile import (
+from aiodev._native.compile import (
     External,
     boolean,
     bytes_type,
@@ -25,10 +25,10 @@ from aiodev._backends.executor.compile import (
     int64,
     void,
 )
-from aiodev._backends.executor.emit import emit
-from aiodev._backends.executor.intrinsics import bytes_address, bytes_length, get, on_stack, put
-from aiodev._backends.executor.kinds import TranslationError
-from aiodev._backends.executor.native_code import NativeCode
+from aiodev._native.emit import emit
+from aiodev._native.intrinsics import bytes_address, bytes_length, get, on_stack, put
+from aiodev._native.kinds import TranslationError
+from aiodev._native.native_code import NativeCode
 
 TWO = 2
 _abs = External("abs", int32(int32))

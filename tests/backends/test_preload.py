@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from aiodev._backends.executor import preload
-from aiodev._backends.executor.preload import quiet_import
+from aiodev._native import preload
+from aiodev._native.preload import quiet_import
 
 
 class Node:

@@ -14,10 +14,12 @@ from aiodev._backends.cpu import structs as cpu
 from aiodev._backends.cpu.structs import OP_KERNEL, Device, Helper, KernelRecord, Queue, Record
 from aiodev._backends.cuda import structs as cuda
 from aiodev._backends.executor import structs
-from aiodev._backends.executor.compile import exported, inner, int64
-from aiodev._backends.executor.emit import emit
-from aiodev._backends.executor.fields import LINE, WORD, Atomic, Cell, Struct, embedded, offset_of, sizeof, word, words
-from aiodev._backends.executor.intrinsics import (
+from aiodev._backends.executor.structs import FAULT_SLOTS, KIND_KERNEL, NEVER, Waker
+from aiodev._core.backend.interface import COMPLETED, FAULTS, SUBMITTED
+from aiodev._native.compile import exported, inner, int64
+from aiodev._native.emit import emit
+from aiodev._native.fields import LINE, WORD, Atomic, Cell, Struct, embedded, offset_of, sizeof, word, words
+from aiodev._native.intrinsics import (
     compare_exchange,
     exchange,
     fetch_add,
@@ -29,10 +31,8 @@ from aiodev._backends.executor.intrinsics import (
     store,
     store_fence,
 )
-from aiodev._backends.executor.kinds import TranslationError
-from aiodev._backends.executor.native_code import NativeCode
-from aiodev._backends.executor.structs import FAULT_SLOTS, KIND_KERNEL, NEVER, Waker
-from aiodev._core.backend.interface import COMPLETED, FAULTS, SUBMITTED
+from aiodev._native.kinds import TranslationError
+from aiodev._native.native_code import NativeCode
 
 # Declarations
 

@@ -50,22 +50,22 @@ def cuda_kernel() -> str:
 KINDS: dict[str, tuple[Callable[[], str], tuple[str, ...], tuple[str, ...]]] = {
     "kernels of the CPU": (
         cpu_kernel,
-        ("_kernel", "lang", "_backends/compile", "_backends/cpu", "_backends/executor"),
+        ("_kernel", "lang", "_backends/compile", "_backends/cpu", "_backends/executor", "_native"),
         ("_backends/cpu/compile/compiler.py",),
     ),
     "kernels of CUDA": (
         cuda_kernel,
-        ("_kernel", "lang", "_backends/compile", "_backends/cuda", "_backends/executor"),
+        ("_kernel", "lang", "_backends/compile", "_backends/cuda", "_backends/executor", "_native"),
         ("_backends/cuda/compile/compiler.py",),
     ),
     "the CPU's executor": (
         cpu_codecache.native_key,
-        ("_backends/executor", "_backends/cpu/structs.py", "_backends/cpu/tuning.py", "_backends/cpu/executor"),
+        ("_native", "_backends/executor", "_backends/cpu/structs.py", "_backends/cpu/tuning.py", "_backends/cpu/executor"),
         ("_backends/cpu/executor/__init__.py",),
     ),
     "the CUDA executor": (
         cuda_codecache.native_key,
-        ("_backends/executor", "_backends/cuda/structs.py", "_backends/cuda/tuning.py", "_backends/cuda/executor"),
+        ("_native", "_backends/executor", "_backends/cuda/structs.py", "_backends/cuda/tuning.py", "_backends/cuda/executor"),
         ("_backends/cuda/executor/__init__.py",),
     ),
 }

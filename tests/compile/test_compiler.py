@@ -22,9 +22,9 @@ from aiodev._backends.compile import disk_cache
 from aiodev._backends.cpu.compile import compiler, kernel_code
 from aiodev._backends.cpu.compile.excinfo import decode_error
 from aiodev._backends.cpu.compile.interpreted import interpreted_entry
-from aiodev._backends.executor.code_cache import folder_lock
 from aiodev._core.backend.kernel_arguments import parse_arguments
 from aiodev._core.errors import CompileError, KernelError
+from aiodev._native.code_cache import folder_lock
 
 NUMBERS = ["b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8", "c8", "c16"]
 HERE = __file__

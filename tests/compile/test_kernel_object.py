@@ -15,7 +15,7 @@ from kernel_entry import Entry, needs_compiler, spec_of
 
 import aiodev
 from aiodev._backends.cpu.compile import kernel_code, kernel_object
-from aiodev._backends.executor.machine import llvm, make_machine
+from aiodev._native.machine import llvm, make_machine
 
 PROGRAM = """
 import sys

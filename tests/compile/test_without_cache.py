@@ -13,8 +13,8 @@ import pytest
 from kernel_entry import needs_compiler
 
 import aiodev
-from aiodev._backends.executor import code_cache
 from aiodev._core.cache_directory import cache
+from aiodev._native import code_cache
 
 PROGRAM = """
 import aiodev

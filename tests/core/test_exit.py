@@ -272,7 +272,7 @@ def test_native_code_that_is_being_made_is_waited_for() -> None:
     """LLVM takes itself down at exit, under whoever compiles then; nobody begins to afterwards."""
     program = """
 import threading
-from aiodev._backends.executor import native_code
+from aiodev._native import native_code
 
 begun = threading.Event()
 

@@ -253,7 +253,7 @@ def test_another_thread_reads_a_native_struct() -> None:
     run(
         """
         import signal
-        from aiodev._backends.executor.fields import Field, Struct
+        from aiodev._native.fields import Field, Struct
 
         class Looked(Struct):
             size: int

@@ -14,7 +14,7 @@ from programs import search_path
 
 from aiodev._backends.cuda import CUDABackend, executor
 from aiodev._backends.cuda.code_cache import native_key
-from aiodev._backends.executor import native_code
+from aiodev._native import native_code
 
 HERE = Path(__file__).parent
 

@@ -15,8 +15,8 @@ import pytest
 from aiodev._backends.cuda.executor.ptx import CONDITION, SIGNAL, Source
 from aiodev._backends.cuda.executor.steps import Steps
 from aiodev._backends.cuda.structs import BLOCKS_DEEP as DEEP, OP_BLOCK, OP_COPY, OP_END, Queue
-from aiodev._backends.executor.fields import offset_of
 from aiodev._core.backend.interface import Command
+from aiodev._native.fields import offset_of
 
 WHOLE = (1 << 64) - 1
 

@@ -9,7 +9,7 @@ import pytest
 from aiodev._backends.cuda.executor.issue import place_of
 from aiodev._backends.cuda.structs import Queue
 from aiodev._backends.executor.arena import arena
-from aiodev._backends.executor.fields import sizeof
+from aiodev._native.fields import sizeof
 
 
 @pytest.mark.parametrize(

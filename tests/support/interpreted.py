@@ -9,7 +9,7 @@ from typing import Any
 
 from aiodev._backends.cpu.executor import ready_queue
 from aiodev._backends.cpu.structs import Crowd, Device, Place, Queue, Worker
-from aiodev._backends.executor.fields import Cell, Struct
+from aiodev._native.fields import Cell, Struct
 
 STACK = 0x40000
 #: What a look at the clock takes (ns).

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from aiodev._backends.cpu.executor.executor import NativeExecutor
 from aiodev._backends.cpu.structs import Entry as Code, Queue
 from aiodev._backends.executor.arena import arena
-from aiodev._backends.executor.fields import sizeof
+from aiodev._native.fields import sizeof
 from aiodev.testing.latch import _ENTRY
 
 #: How long (ns) to wait for what must happen.

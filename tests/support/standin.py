@@ -20,14 +20,14 @@ from aiodev._backends.cpu.structs import Outcome
 from aiodev._backends.cuda.compile.entry_source import parameters
 from aiodev._backends.cuda.structs import FaultRecord, Parameters
 from aiodev._backends.executor.arena import arena
-from aiodev._backends.executor.compile import callback, inner
-from aiodev._backends.executor.emit import emit
-from aiodev._backends.executor.fields import Cell
-from aiodev._backends.executor.intrinsics import call_entry, get, put
-from aiodev._backends.executor.native_code import NativeCode
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.backend.kernel_arguments import parse_arguments
 from aiodev._core.errors import KernelError
+from aiodev._native.compile import callback, inner
+from aiodev._native.emit import emit
+from aiodev._native.fields import Cell
+from aiodev._native.intrinsics import call_entry, get, put
+from aiodev._native.native_code import NativeCode
 
 __all__ = ["StandIn", "StandInCompiler", "build"]
 

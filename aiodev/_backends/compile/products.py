@@ -32,7 +32,7 @@ from numba.np.numpy_support import as_dtype
 
 from aiodev import lang
 from aiodev._backends.compile.stored import FORMATS, SINGLES, is_stored
-from aiodev._backends.executor.machine import host_features
+from aiodev._native.machine import host_features
 
 __all__ = ["check_product", "install_products", "make_product_loop"]
 

@@ -14,11 +14,11 @@ from aiodev._backends.cpu.host import HostBackend, HostExecutor
 from aiodev._backends.cpu.memory import GRANULARITY, HostMemory
 from aiodev._backends.cpu.portable.executor import PortableExecutor
 from aiodev._backends.cpu.properties import cpu_properties, total_memory, worker_count
-from aiodev._backends.executor.preload import load_llvm
 from aiodev._core.backend.interface import Capabilities, DeviceProperties
 from aiodev._core.config import Settings, settings
 from aiodev._core.errors import BackendUnavailableError
 from aiodev._core.usable_cores import Spin, core_watch
+from aiodev._native.preload import load_llvm
 
 __all__ = ["CPUBackend"]
 

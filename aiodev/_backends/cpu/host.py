@@ -10,11 +10,11 @@ from aiodev._backends.compile.raised import said
 from aiodev._backends.cpu.compile.excinfo import decode_error
 from aiodev._backends.cpu.structs import Entry
 from aiodev._backends.executor.arena import arena
-from aiodev._backends.executor.fields import sizeof
 from aiodev._core import callsites
 from aiodev._core.backend.interface import Backend, Executor, KernelSpec
 from aiodev._core.backend.kernel_arguments import WORD
 from aiodev._core.errors import AiodevError, KernelError
+from aiodev._native.fields import sizeof
 
 __all__ = ["HostBackend", "HostExecutor"]
 

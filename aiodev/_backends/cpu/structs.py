@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from aiodev._backends.executor import structs
-from aiodev._backends.executor.fields import Atomic, Cell, Struct, embedded, word, words
 from aiodev._backends.executor.structs import Lock, Semaphore
 from aiodev._core.backend.trace_log import OPERATIONS
+from aiodev._native.fields import Atomic, Cell, Struct, embedded, word, words
 
 PRIORITIES: Final = 3  #: 0 high, 1 normal, 2 low
 LOW: Final = PRIORITIES - 1  #: that of work which offers its core to whatever else wants it

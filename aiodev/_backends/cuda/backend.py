@@ -18,15 +18,15 @@ from aiodev._backends.cuda.compile.image_loader import load_image
 from aiodev._backends.cuda.driver import CHANNELS_SETTING, LIBRARY, Driver, DriverError
 from aiodev._backends.cuda.properties import count_devices, find_devices, read_devices
 from aiodev._backends.cuda.tuning import BLOCK_THREADS, CHANNELS, ROUNDS
-from aiodev._backends.executor import native_code
 from aiodev._backends.executor.arena import arena
-from aiodev._backends.executor.fields import sizeof
-from aiodev._backends.executor.preload import quiet_import
 from aiodev._core import callsites
 from aiodev._core.backend.interface import Backend, Capabilities, DeviceProperties, KernelSpec
 from aiodev._core.config import Settings, settings
 from aiodev._core.errors import BackendUnavailableError, CompileError, KernelError
 from aiodev._core.usable_cores import Spin, core_watch
+from aiodev._native import native_code
+from aiodev._native.fields import sizeof
+from aiodev._native.preload import quiet_import
 
 if TYPE_CHECKING:
     from aiodev._backends.cuda.executor.executor import CUDAExecutor

@@ -1,14 +1,17 @@
-"""The key of the CUDA executor's code in the disk cache (see :mod:`aiodev._backends.executor.code_cache`)."""
+"""The key of the CUDA executor's code in the disk cache (see :mod:`aiodev._native.code_cache`)."""
 
 from __future__ import annotations
 
-from aiodev._backends.executor import code_cache
 from aiodev._core.sources import compiled_by
+from aiodev._native import code_cache
 
 __all__ = ["SOURCES", "native_key"]
 
 #: What the code comes from.
-SOURCES = (*code_cache.SOURCES, "_backends/cuda/structs.py", "_backends/cuda/tuning.py", "_backends/cuda/executor")
+SOURCES = (
+    *code_cache.SOURCES, "_backends/executor", "_core/backend/trace_log.py",
+    "_backends/cuda/structs.py", "_backends/cuda/tuning.py", "_backends/cuda/executor",
+)  # fmt: skip
 
 
 def native_key() -> str:

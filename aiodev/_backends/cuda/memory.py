@@ -21,8 +21,8 @@ from typing import cast
 from aiodev._backends.cuda.driver import Driver, DriverError
 from aiodev._backends.cuda.executor.progress import is_sticky
 from aiodev._backends.cuda.tuning import LEAST_GRANULES
-from aiodev._backends.executor.compile import Function
 from aiodev._core.errors import DeviceLostError
+from aiodev._native.compile import Function
 
 __all__ = ["DeviceMemory"]
 

@@ -9,8 +9,8 @@ from typing import Final
 
 from aiodev._backends.cuda.tuning import STAGE_SLOTS, WINDOW
 from aiodev._backends.executor import structs
-from aiodev._backends.executor.fields import Atomic, Cell, Struct, embedded, word, words
 from aiodev._backends.executor.structs import Lock, Semaphore
+from aiodev._native.fields import Atomic, Cell, Struct, embedded, word, words
 
 #: Why a queue's oldest record is held (``held``).
 HELD_NOT, HELD_GATE, HELD_WAIT, HELD_DEVICE = range(4)

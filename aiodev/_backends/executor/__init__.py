@@ -1,1 +1,1 @@
-"""Native executors' common part: how native code is written, compiled, kept and called, for all kinds of devices."""
+"""Native executors' common part: what the executors of all kinds of devices have in native code."""

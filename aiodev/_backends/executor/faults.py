@@ -7,12 +7,12 @@ soon as that may be so both sides take the lock of the queue's withdrawals.
 
 from __future__ import annotations
 
-from aiodev._backends.executor.compile import exported, inner, int64, void
-from aiodev._backends.executor.fields import sizeof
-from aiodev._backends.executor.intrinsics import malloc
 from aiodev._backends.executor.locking import lock, unlock
 from aiodev._backends.executor.structs import FAULT_SLOTS, KIND_WITHDRAWN, NEVER, PASSED_SLOTS, Passed, Queue
 from aiodev._core.backend.trace_log import FATE_DONE, FATE_FAILED, FATE_SKIPPED, FATE_WITHDRAWN
+from aiodev._native.compile import exported, inner, int64, void
+from aiodev._native.fields import sizeof
+from aiodev._native.intrinsics import malloc
 
 
 @inner

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from aiodev._backends.executor.compile import exported, inner, int64
-from aiodev._backends.executor.fields import sizeof
-from aiodev._backends.executor.intrinsics import free, malloc
 from aiodev._backends.executor.structs import GATE_SHUT, Gate
+from aiodev._native.compile import exported, inner, int64
+from aiodev._native.fields import sizeof
+from aiodev._native.intrinsics import free, malloc
 
 
 @exported(int64())

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from aiodev._backends.executor.compile import inner
-from aiodev._backends.executor.intrinsics import pause, sched_yield
 from aiodev._backends.executor.structs import Lock
+from aiodev._native.compile import inner
+from aiodev._native.intrinsics import pause, sched_yield
 
 
 @inner

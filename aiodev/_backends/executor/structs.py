@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from aiodev._backends.executor.fields import Atomic, Cell, Struct, embedded, word, words
+from aiodev._native.fields import Atomic, Cell, Struct, embedded, word, words
 
 NEVER: Final = (1 << 63) - 1  #: a target that no counter reaches
 

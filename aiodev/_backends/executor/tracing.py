@@ -6,12 +6,12 @@ that nobody profiles costs the worker a comparison, and a log outlives the profi
 
 from __future__ import annotations
 
-from aiodev._backends.executor.compile import inner
 from aiodev._backends.executor.faults import fate_of
-from aiodev._backends.executor.fields import sizeof
-from aiodev._backends.executor.intrinsics import now
 from aiodev._backends.executor.structs import Queue, TraceLog, TraceSlot
 from aiodev._core.backend.trace_log import COMMAND, FATE_SHIFT, OPERATION_MASK
+from aiodev._native.compile import inner
+from aiodev._native.fields import sizeof
+from aiodev._native.intrinsics import now
 
 __all__ = ["begin_command", "begin_trace", "claim_slot", "describe_trace", "end_trace", "reserve_slots"]
 

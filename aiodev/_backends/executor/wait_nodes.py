@@ -7,10 +7,10 @@ the node's target is taken back to ``NEVER`` by compare-exchange, so that exactl
 
 from __future__ import annotations
 
-from aiodev._backends.executor.compile import exported, inner, int64, void
-from aiodev._backends.executor.fields import WORD, sizeof
-from aiodev._backends.executor.intrinsics import c_write, malloc
 from aiodev._backends.executor.structs import NEVER, Queue, WaitNode, Waker
+from aiodev._native.compile import exported, inner, int64, void
+from aiodev._native.fields import WORD, sizeof
+from aiodev._native.intrinsics import c_write, malloc
 
 
 @inner

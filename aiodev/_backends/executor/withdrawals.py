@@ -6,12 +6,12 @@ compares the number of each operation with ``withdrawn``, a word on the line of 
 
 from __future__ import annotations
 
-from aiodev._backends.executor.compile import exported, inner, int64, void
 from aiodev._backends.executor.faults import record_fault
-from aiodev._backends.executor.fields import sizeof
-from aiodev._backends.executor.intrinsics import free, malloc
 from aiodev._backends.executor.locking import lock, unlock
 from aiodev._backends.executor.structs import KIND_WITHDRAWN, NEVER, Queue, Withdrawal
+from aiodev._native.compile import exported, inner, int64, void
+from aiodev._native.fields import sizeof
+from aiodev._native.intrinsics import free, malloc
 
 
 @inner

@@ -14,13 +14,13 @@ from aiodev._backends.compile import disk_cache as disk
 from aiodev._backends.cpu.compile import prebuilt
 from aiodev._backends.cpu.compile.interpreted import interpreted_entry
 from aiodev._backends.cpu.compile.kernel_object import KernelObject, link
-from aiodev._backends.executor.code_cache import folder_lock
-from aiodev._backends.executor.machine import host_target
-from aiodev._backends.executor.preload import quiet_import
 from aiodev._core.at_fork import Whole
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import CompileError
 from aiodev._core.sources import compiled_by
+from aiodev._native.code_cache import folder_lock
+from aiodev._native.machine import host_target
+from aiodev._native.preload import quiet_import
 
 __all__ = ["Code", "cached_kernel", "compile_kernel", "is_interpreted", "is_provisional", "load_kernel", "target"]
 
@@ -28,7 +28,7 @@ __all__ = ["Code", "cached_kernel", "compile_kernel", "is_interpreted", "is_prov
 Code = int | Callable[[bytes, int, int], None]
 
 #: What a kernel's code comes from in this backend; the kernel's key has the rest.
-SOURCES = ("_backends/compile", "_backends/cpu", "_backends/executor")
+SOURCES = ("_backends/compile", "_backends/cpu", "_backends/executor", "_native")
 
 # Code that was loaded lives as long as the process: a queue may hold its address at any time.
 _loaded: dict[str, int] = {}

@@ -17,8 +17,8 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from aiodev._backends.compile.disk_cache import pack, unpack
-from aiodev._backends.executor.machine import llvm, make_machine, using_llvm
-from aiodev._backends.executor.preload import quiet_import
+from aiodev._native.machine import llvm, make_machine, using_llvm
+from aiodev._native.preload import quiet_import
 
 __all__ = ["KernelObject", "link", "outside"]
 

@@ -31,11 +31,11 @@ from typing import NamedTuple
 
 from aiodev._backends.compile import disk_cache as disk
 from aiodev._backends.cpu.compile.kernel_object import KernelObject
-from aiodev._backends.executor.machine import host_features, make_machine
 from aiodev._core.at_fork import Whole
 from aiodev._core.cache_directory import distrusted
 from aiodev._core.config import settings
 from aiodev._core.sources import compiled_by
+from aiodev._native.machine import host_features, make_machine
 
 __all__ = [
     "BASELINES",
@@ -63,7 +63,7 @@ BASELINES: Mapping[str, tuple[str, ...]] = {
     "aarch64": ("neon",),
 }
 _MACHINES = {"x86_64": "x86-64", "AMD64": "x86-64", "aarch64": "aarch64", "arm64": "aarch64"}
-_SOURCES = ("_backends/compile", "_backends/cpu", "_backends/executor")
+_SOURCES = ("_backends/compile", "_backends/cpu", "_backends/executor", "_native")
 _FOLDER = Path(__file__).parents[3] / "prebuilt"
 
 
@@ -165,7 +165,7 @@ def find_native() -> bytes | None:
 
 def _emit_native(baseline: str) -> bytes:
     from aiodev._backends.cpu import executor as native
-    from aiodev._backends.executor.emit import emit
+    from aiodev._native.emit import emit
 
     variables = target_variables(baseline)
     machine = make_machine(variables["NUMBA_CPU_NAME"], variables["NUMBA_CPU_FEATURES"])

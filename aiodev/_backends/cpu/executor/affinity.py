@@ -20,9 +20,9 @@ import sys
 from aiodev._backends.cpu.executor.crowding import is_crowded
 from aiodev._backends.cpu.structs import Queue, Worker
 from aiodev._backends.cpu.tuning import LASTED, LONGEST, RECENT, SHORTEST
-from aiodev._backends.executor.compile import inner
-from aiodev._backends.executor.fields import WORD
-from aiodev._backends.executor.intrinsics import (
+from aiodev._native.compile import inner
+from aiodev._native.fields import WORD
+from aiodev._native.intrinsics import (
     get,
     now,
     on_stack,

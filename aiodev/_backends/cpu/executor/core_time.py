@@ -11,8 +11,8 @@ from __future__ import annotations
 from aiodev._backends.cpu.executor.crowding import is_crowded, note_crowd
 from aiodev._backends.cpu.structs import LOW, Helper, Queue, Worker
 from aiodev._backends.cpu.tuning import GIVEN, SUSPICIOUS, TAKEN, YIELD_EVERY
-from aiodev._backends.executor.compile import inner
-from aiodev._backends.executor.intrinsics import now, sched_yield, thread_time
+from aiodev._native.compile import inner
+from aiodev._native.intrinsics import now, sched_yield, thread_time
 
 
 @inner

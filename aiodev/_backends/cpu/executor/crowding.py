@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from aiodev._backends.cpu.structs import Crowd
 from aiodev._backends.cpu.tuning import ALONE, ALONE_IN_A_CROWD, CALM, DOUBTED, FORGOTTEN, LONGEST_CROWD, SHORTEST_CROWD
-from aiodev._backends.executor.compile import inner
+from aiodev._native.compile import inner
 
 #: In place of a time: it stays crowded. Times are added to it, so it is not the last one that there is.
 ALWAYS = 1 << 62

@@ -44,13 +44,13 @@ from aiodev._backends.cpu.structs import (
     Worker,
 )
 from aiodev._backends.cpu.tuning import FIRST_ROOM, NICE
-from aiodev._backends.executor import native_code
 from aiodev._backends.executor.arena import arena, words_at
-from aiodev._backends.executor.fields import WORD, offset_of, sizeof
-from aiodev._backends.executor.native_code import COMPILED
 from aiodev._backends.executor.structs import FAULT_SLOTS, KIND_DEPENDENCY, KIND_KERNEL, KIND_WITHDRAWN, NEVER, Waker
 from aiodev._core.backend.interface import COUNTER_WORDS, Command, Fault, ScheduleStep
 from aiodev._core.backend.trace_log import TraceLog
+from aiodev._native import native_code
+from aiodev._native.fields import WORD, offset_of, sizeof
+from aiodev._native.native_code import COMPILED
 
 _PENDING = offset_of(Queue, "pending") // WORD
 _LOG = offset_of(Queue, "log") // WORD

@@ -26,11 +26,11 @@ from __future__ import annotations
 from aiodev._backends.cpu.executor.core_time import on_core
 from aiodev._backends.cpu.structs import PRIORITIES, Device, Place, Queue, Worker
 from aiodev._backends.cpu.tuning import LOOK, SLICE
-from aiodev._backends.executor.compile import exported, inner, int64, void
-from aiodev._backends.executor.fields import sizeof
-from aiodev._backends.executor.intrinsics import copy_memory, now
 from aiodev._backends.executor.locking import lock, unlock
 from aiodev._backends.executor.structs import NEVER
+from aiodev._native.compile import exported, inner, int64, void
+from aiodev._native.fields import sizeof
+from aiodev._native.intrinsics import copy_memory, now
 
 
 @inner

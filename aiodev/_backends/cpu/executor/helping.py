@@ -34,11 +34,11 @@ from aiodev._backends.cpu.tuning import (
     TAKEN,
     YIELD_EVERY,
 )
-from aiodev._backends.executor.compile import boolean, exported, inner, int64
-from aiodev._backends.executor.fields import sizeof
-from aiodev._backends.executor.intrinsics import now, on_stack, pause
 from aiodev._backends.executor.locking import lock, unlock
 from aiodev._core.backend.trace_log import OPERATION_MASK
+from aiodev._native.compile import boolean, exported, inner, int64
+from aiodev._native.fields import sizeof
+from aiodev._native.intrinsics import now, on_stack, pause
 
 #: Outcome of an attempt to help: not allowed, or not within the helper's time; nothing to do; something done; all that is
 #: waited for is done.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from aiodev._backends.executor.compile import entry
-from aiodev._backends.executor.fields import WORD
-from aiodev._backends.executor.intrinsics import copy_memory, get, put
+from aiodev._native.compile import entry
+from aiodev._native.fields import WORD
+from aiodev._native.intrinsics import copy_memory, get, put
 
 
 @entry

@@ -31,11 +31,11 @@ from aiodev._backends.cpu.tuning import (
     SHORT,
     SLICE,
 )
-from aiodev._backends.executor.compile import inner
-from aiodev._backends.executor.fields import Atomic, sizeof
-from aiodev._backends.executor.intrinsics import c_poll, call_entry, now, on_stack
 from aiodev._backends.executor.locking import lock, unlock
 from aiodev._core.backend.interface import BLOCKED
+from aiodev._native.compile import inner
+from aiodev._native.fields import Atomic, sizeof
+from aiodev._native.intrinsics import c_poll, call_entry, now, on_stack
 
 #: The event in ``struct pollfd``: there is something to read.
 POLLIN = 1

@@ -8,9 +8,10 @@ from aiodev._backends.cpu.executor.crowding import is_crowded, note_crowd
 from aiodev._backends.cpu.executor.fairness import arrive, catch_up, first, is_only_one, line_up, move, take_out
 from aiodev._backends.cpu.structs import PRIORITIES, Device, Queue, Worker
 from aiodev._backends.cpu.tuning import DOUBT, LATE, LOOKOUT, OFFER, SHORTEST_SPIN, SPIN_MARGIN, TAKEN
-from aiodev._backends.executor.compile import inner
-from aiodev._backends.executor.fields import sizeof
-from aiodev._backends.executor.intrinsics import (
+from aiodev._backends.executor.locking import lock, unlock
+from aiodev._native.compile import inner
+from aiodev._native.fields import sizeof
+from aiodev._native.intrinsics import (
     Timespec,
     clock_wait,
     now,
@@ -20,7 +21,6 @@ from aiodev._backends.executor.intrinsics import (
     sem_post,
     sem_wait,
 )
-from aiodev._backends.executor.locking import lock, unlock
 
 #: In place of work, where the only one is a range: this worker is to leave its core first, to the one that has the range; or to
 #: sleep, since there is a helper for each core that sleeping workers leave.

@@ -25,16 +25,16 @@ from aiodev._backends.cpu.structs import (
     StampRecord,
     WaitRecord,
 )
-from aiodev._backends.executor.compile import boolean, bytes_type, exported, inner, int64, void
-from aiodev._backends.executor.fields import WORD, sizeof
 from aiodev._backends.executor.gates import release_gate
-from aiodev._backends.executor.intrinsics import aligned_alloc, bytes_address, bytes_length, copy_memory, free, get
 from aiodev._backends.executor.locking import lock, unlock
 from aiodev._backends.executor.structs import GATE_FAILED, GATE_OPEN, NEVER, Gate, TraceLog
 from aiodev._backends.executor.tracing import claim_slot, describe_trace, reserve_slots
 from aiodev._backends.executor.wait_nodes import find_node
 from aiodev._backends.executor.withdrawals import forget_withdrawals
 from aiodev._core.backend.trace_log import OPERATION_MASK
+from aiodev._native.compile import boolean, bytes_type, exported, inner, int64, void
+from aiodev._native.fields import WORD, sizeof
+from aiodev._native.intrinsics import aligned_alloc, bytes_address, bytes_length, copy_memory, free, get
 
 
 @inner

@@ -5,9 +5,9 @@ from __future__ import annotations
 from aiodev._backends.cpu.executor.affinity import note_core
 from aiodev._backends.cpu.executor.ready_queue import make_ready, send_for_worker
 from aiodev._backends.cpu.structs import Queue, Worker
-from aiodev._backends.executor.compile import boolean, exported, inner, int64
 from aiodev._backends.executor.structs import NEVER, Waker
 from aiodev._backends.executor.wait_nodes import arm_node, find_node, notify, ring
+from aiodev._native.compile import boolean, exported, inner, int64
 
 
 @inner

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from aiodev._backends.cpu.structs import Queue
-from aiodev._backends.executor.compile import boolean, exported, int64
 from aiodev._backends.executor.locking import lock, unlock
 from aiodev._backends.executor.withdrawals import create_withdrawal, lowest_withdrawn, withdraw_behind
+from aiodev._native.compile import boolean, exported, int64
 
 
 @exported(int64(int64, int64, int64, boolean))

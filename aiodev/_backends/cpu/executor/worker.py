@@ -34,17 +34,17 @@ from aiodev._backends.cpu.structs import (
     Worker,
 )
 from aiodev._backends.cpu.tuning import COMMAND, LOOK, LOOK_EVERY, OPERATION, SHORT_COMMAND, SLICE
-from aiodev._backends.executor.compile import exported, inner, int64, void
 from aiodev._backends.executor.faults import covering_fault, open_fault
-from aiodev._backends.executor.fields import sizeof
 from aiodev._backends.executor.gates import release_gate
-from aiodev._backends.executor.intrinsics import free, get, now, put
 from aiodev._backends.executor.locking import lock, unlock
 from aiodev._backends.executor.structs import GATE_FAILED, GATE_SHUT, KIND_DEPENDENCY, KIND_GATE, KIND_KERNEL, Gate
 from aiodev._backends.executor.tracing import begin_command, begin_trace, end_trace
 from aiodev._backends.executor.wait_nodes import arm_node, ring
 from aiodev._backends.executor.withdrawals import fail_withdrawn
 from aiodev._core.backend.trace_log import OPERATION_MASK
+from aiodev._native.compile import exported, inner, int64, void
+from aiodev._native.fields import sizeof
+from aiodev._native.intrinsics import free, get, now, put
 
 
 @inner

@@ -21,7 +21,7 @@ from aiodev._core.sources import NUMBA, compiled_by
 __all__ = ["SOURCES", "Image", "cached_image", "keep_image", "made_by", "toolkit_of"]
 
 #: What a kernel's code comes from in this backend; the kernel's key has the rest.
-SOURCES = ("_backends/compile", "_backends/cuda", "_backends/executor")
+SOURCES = ("_backends/compile", "_backends/cuda", "_backends/executor", "_native")
 #: Distributions whose versions decide what a kernel is compiled to: numba's, and the toolkit's parts under all their names.
 _COMPILERS = (
     *NUMBA, "numba-cuda", "cuda-bindings", "cuda-core", "cuda-pathfinder", "cuda-toolkit",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 from aiodev._backends.cuda.compile.image import Image, cached_image, keep_image
-from aiodev._backends.executor.preload import quiet_import
 from aiodev._core.backend.interface import KernelSpec
+from aiodev._native.preload import quiet_import
 
 __all__ = ["load_image"]
 

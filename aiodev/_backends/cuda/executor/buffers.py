@@ -52,10 +52,10 @@ from aiodev._backends.cuda.structs import (
     Step,
 )
 from aiodev._backends.cuda.tuning import WARMED
-from aiodev._backends.executor.compile import inner
-from aiodev._backends.executor.fields import WORD, Cell, sizeof
-from aiodev._backends.executor.intrinsics import copy_memory, get, put
 from aiodev._backends.executor.locking import lock, unlock
+from aiodev._native.compile import inner
+from aiodev._native.fields import WORD, Cell, sizeof
+from aiodev._native.intrinsics import copy_memory, get, put
 
 _NOT_FOUND = 500
 _CONDITIONAL, _WHILE = 13, 1  #: CU_GRAPH_NODE_TYPE_CONDITIONAL, CU_GRAPH_COND_TYPE_WHILE

@@ -7,10 +7,10 @@ from aiodev._backends.cuda.executor.progress import driver_failed, pass_on, writ
 from aiodev._backends.cuda.executor.staging import stage
 from aiodev._backends.cuda.structs import BUSY, Device, Queue
 from aiodev._backends.cuda.tuning import COLUMNS, RING_BYTES, RING_SLOTS
-from aiodev._backends.executor.compile import inner
-from aiodev._backends.executor.fields import Cell
-from aiodev._backends.executor.intrinsics import copy_memory, get
 from aiodev._backends.executor.locking import lock, unlock
+from aiodev._native.compile import inner
+from aiodev._native.fields import Cell
+from aiodev._native.intrinsics import copy_memory, get
 
 _MEMORY_TYPE, _ORDINAL = 2, 9  #: CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 _HOST = 1  #: CU_MEMORYTYPE_HOST; the device's are higher

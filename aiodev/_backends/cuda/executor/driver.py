@@ -8,8 +8,8 @@ from llvmlite import ir
 
 from aiodev._backends.cuda.executor.gil import begin_waiting, end_waiting
 from aiodev._backends.cuda.structs import RELAXED, Device
-from aiodev._backends.executor.compile import inner, intrinsic
-from aiodev._backends.executor.fields import Cell
+from aiodev._native.compile import inner, intrinsic
+from aiodev._native.fields import Cell
 
 _WORD = ir.IntType(64)
 

@@ -11,8 +11,8 @@ from aiodev._backends.cuda.executor.driver import allow_captures, call, record_e
 from aiodev._backends.cuda.executor.progress import is_sticky, wake
 from aiodev._backends.cuda.structs import Device, EventWaiter, Queue
 from aiodev._backends.cuda.tuning import EVENT_WAITERS
-from aiodev._backends.executor.compile import exported, inner, int64, void
-from aiodev._backends.executor.intrinsics import sem_post, sem_wait
+from aiodev._native.compile import exported, inner, int64, void
+from aiodev._native.intrinsics import sem_post, sem_wait
 
 
 @inner

@@ -23,10 +23,7 @@ from aiodev._backends.cuda.executor import ptx
 from aiodev._backends.cuda.executor.steps import Steps
 from aiodev._backends.cuda.memory import DeviceMemory
 from aiodev._backends.cuda.structs import Buffer, Caller, Device, EventWaiter, FaultRecord, Parameters, Queue, RingUser
-from aiodev._backends.executor import native_code
 from aiodev._backends.executor.arena import arena, words_at
-from aiodev._backends.executor.fields import LINE, WORD, Cell, offset_of, sizeof
-from aiodev._backends.executor.native_code import COMPILED
 from aiodev._backends.executor.structs import (
     FAULT_SLOTS,
     KIND_DEPENDENCY,
@@ -43,6 +40,9 @@ from aiodev._core.at_fork import first_in_child
 from aiodev._core.backend.interface import COUNTER_WORDS, Command, Executor, Fault
 from aiodev._core.errors import CaptureError, DeviceError, DeviceLostError
 from aiodev._core.streams.native_calls import may_wait
+from aiodev._native import native_code
+from aiodev._native.fields import LINE, WORD, Cell, offset_of, sizeof
+from aiodev._native.native_code import COMPILED
 
 __all__ = ["CUDAExecutor"]
 

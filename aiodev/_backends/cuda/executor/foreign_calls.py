@@ -26,12 +26,12 @@ from aiodev._backends.cuda.structs import (
     Item,
     Queue,
 )
-from aiodev._backends.executor.compile import exported, inner, int64, void
 from aiodev._backends.executor.faults import open_fault
-from aiodev._backends.executor.fields import WORD, Cell
-from aiodev._backends.executor.intrinsics import copy_memory, free, get, malloc
 from aiodev._backends.executor.locking import lock, try_lock, unlock
 from aiodev._backends.executor.structs import KIND_NATIVE
+from aiodev._native.compile import exported, inner, int64, void
+from aiodev._native.fields import WORD, Cell
+from aiodev._native.intrinsics import copy_memory, free, get, malloc
 
 _HANDLE, _CELL, _RANGE, _PLACE, _ARGUMENTS = 1, 2, 3, 4, 24  # as in aiodev._core.streams.native_calls
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from aiodev._backends.cuda.structs import Device
 from aiodev._backends.cuda.tuning import LOCK_TRIES
-from aiodev._backends.executor.compile import External, inner, int64, void
-from aiodev._backends.executor.intrinsics import pause
 from aiodev._backends.executor.locking import lock, try_lock
 from aiodev._backends.executor.structs import Lock
+from aiodev._native.compile import External, inner, int64, void
+from aiodev._native.intrinsics import pause
 
 _save = External("PyEval_SaveThread", int64())
 _restore = External("PyEval_RestoreThread", void(int64))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from aiodev._backends.cuda.structs import Entry, Grid
-from aiodev._backends.executor.compile import inner
-from aiodev._backends.executor.fields import Cell
+from aiodev._native.compile import inner
+from aiodev._native.fields import Cell
 
 
 @inner

@@ -39,13 +39,13 @@ from aiodev._backends.cuda.structs import (
     Queue,
 )
 from aiodev._backends.cuda.tuning import WINDOW
-from aiodev._backends.executor.compile import inner
 from aiodev._backends.executor.faults import covering_fault, open_fault
-from aiodev._backends.executor.fields import Atomic, Cell, sizeof
 from aiodev._backends.executor.gates import release_gate
-from aiodev._backends.executor.intrinsics import copy_memory
 from aiodev._backends.executor.structs import GATE_FAILED, GATE_SHUT, KIND_DEPENDENCY, KIND_DRIVER, KIND_GATE, Gate
 from aiodev._backends.executor.withdrawals import fail_withdrawn
+from aiodev._native.compile import inner
+from aiodev._native.fields import Atomic, Cell, sizeof
+from aiodev._native.intrinsics import copy_memory
 
 
 @inner

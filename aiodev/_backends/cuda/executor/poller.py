@@ -26,12 +26,12 @@ from aiodev._backends.cuda.structs import (
     Queue,
 )
 from aiodev._backends.cuda.tuning import CALLERS, LONGEST_PAUSE, PAUSE_PART, SHORTEST_PAUSE, WATCHDOG
-from aiodev._backends.executor.compile import External, boolean, callback, exported, inner, int32, int64, void
-from aiodev._backends.executor.fields import Atomic
-from aiodev._backends.executor.intrinsics import now, pause, sem_post
 from aiodev._backends.executor.locking import lock, try_lock, unlock
 from aiodev._backends.executor.structs import NEVER, Waker
 from aiodev._backends.executor.wait_nodes import arm_node, find_node
+from aiodev._native.compile import External, boolean, callback, exported, inner, int32, int64, void
+from aiodev._native.fields import Atomic
+from aiodev._native.intrinsics import now, pause, sem_post
 
 sem_clockwait = External("sem_clockwait", int32(int64, int32, int64))
 prctl = External("prctl", int32(int32, int64, int64, int64, int64))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from aiodev._backends.cuda.executor.driver import call, word_here
 from aiodev._backends.cuda.structs import AWAKE, BY_CALLBACK, HELD_DEVICE, Buffer, Device, Queue, Step
 from aiodev._backends.cuda.tuning import WINDOW
-from aiodev._backends.executor.compile import inner
 from aiodev._backends.executor.faults import open_fault
-from aiodev._backends.executor.fields import Cell
-from aiodev._backends.executor.intrinsics import sem_post
 from aiodev._backends.executor.structs import KIND_DRIVER, KIND_KERNEL, KIND_LOST, NEVER, Waker
 from aiodev._backends.executor.wait_nodes import notify, ring
+from aiodev._native.compile import inner
+from aiodev._native.fields import Cell
+from aiodev._native.intrinsics import sem_post
 
 
 @inner

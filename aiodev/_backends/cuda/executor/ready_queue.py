@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from aiodev._backends.cuda.structs import Queue, ReadyQueue
-from aiodev._backends.executor.compile import inner
-from aiodev._backends.executor.intrinsics import sem_post, sem_wait
 from aiodev._backends.executor.locking import lock, unlock
+from aiodev._native.compile import inner
+from aiodev._native.intrinsics import sem_post, sem_wait
 
 
 @inner

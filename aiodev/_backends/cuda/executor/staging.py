@@ -22,9 +22,9 @@ from aiodev._backends.cuda.structs import (
     Queue,
 )
 from aiodev._backends.cuda.tuning import STAGE_BYTES, STAGE_SLOTS, STAGE_TURN
-from aiodev._backends.executor.compile import exported, inner, int64, void
-from aiodev._backends.executor.intrinsics import copy_memory
 from aiodev._backends.executor.locking import lock, unlock
+from aiodev._native.compile import exported, inner, int64, void
+from aiodev._native.intrinsics import copy_memory
 
 
 @inner

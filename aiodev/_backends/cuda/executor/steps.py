@@ -6,8 +6,8 @@ import struct
 from collections.abc import Sequence
 
 from aiodev._backends.cuda.structs import BLOCKS_DEEP, OP_BLOCK, OP_END
-from aiodev._backends.executor.fields import WORD
 from aiodev._core.backend.interface import Command
+from aiodev._native.fields import WORD
 
 __all__ = ["Steps"]
 

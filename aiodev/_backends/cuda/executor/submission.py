@@ -27,13 +27,13 @@ from aiodev._backends.cuda.structs import (
     Record,
 )
 from aiodev._backends.cuda.tuning import BATCH
-from aiodev._backends.executor.compile import boolean, bytes_type, exported, inner, int64, void
-from aiodev._backends.executor.fields import sizeof
 from aiodev._backends.executor.gates import release_gate
-from aiodev._backends.executor.intrinsics import bytes_address, bytes_length, copy_memory, free, malloc
 from aiodev._backends.executor.locking import lock, try_lock, unlock
 from aiodev._backends.executor.structs import GATE_FAILED, GATE_OPEN, NEVER, Gate
 from aiodev._backends.executor.withdrawals import create_withdrawal, forget_withdrawals, withdraw_behind
+from aiodev._native.compile import boolean, bytes_type, exported, inner, int64, void
+from aiodev._native.fields import sizeof
+from aiodev._native.intrinsics import bytes_address, bytes_length, copy_memory, free, malloc
 
 
 @inner

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from aiodev._backends.executor.compile import Function
-from aiodev._backends.executor.fields import Field, Kind, Reference, Struct, kind_of
+from aiodev._native.compile import Function
+from aiodev._native.fields import Field, Kind, Reference, Struct, kind_of
 
 __all__ = ["Kinds", "Null", "Signature", "TranslationError", "annotated", "names_of"]
 

@@ -1,7 +1,7 @@
-"""Declarations of native functions: in Python, for words, compiled by :mod:`aiodev._backends.executor.translate`.
+"""Declarations of native functions: in Python, for words, compiled by :mod:`aiodev._native.translate`.
 
 Every value is a word, a signed integer of 64 bits that wraps; truth is 0 or 1. Annotations say which words are addresses of
-structs (:mod:`aiodev._backends.executor.fields`); type checkers read them too. A declared function is a plain function of
+structs (:mod:`aiodev._native.fields`); type checkers read them too. A declared function is a plain function of
 Python that is never called as one: other native functions call it, and what is exported Python calls, or others by its address.
 
 The kinds of words matter only where code of somebody else is met: in the signatures of what is exported and of C functions.

@@ -1,7 +1,7 @@
 """Words of memory, atomics and calls by address, for native code.
 
 An address is a word; a word in memory is at an address that is a multiple of 8. What has a struct is reached by its fields
-(:mod:`aiodev._backends.executor.fields`), whose accesses are made of these; ``get`` and ``put`` themselves are for raw memory,
+(:mod:`aiodev._native.fields`), whose accesses are made of these; ``get`` and ``put`` themselves are for raw memory,
 such as arguments of kernels.
 
 Memory order is named for what it is used for here: ``load`` acquires, ``store`` releases, and whatever takes part in a
@@ -16,8 +16,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from aiodev._backends.executor.compile import External, int32, int64, intrinsic, void
-from aiodev._backends.executor.fields import Struct
+from aiodev._native.compile import External, int32, int64, intrinsic, void
+from aiodev._native.fields import Struct
 
 _WORD = ir.IntType(64)
 _WORD_POINTER = _WORD.as_pointer()

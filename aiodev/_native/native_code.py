@@ -14,10 +14,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from aiodev._backends.executor import code_cache
-from aiodev._backends.executor.preload import load_llvm
 from aiodev._core.at_fork import Whole
 from aiodev._core.compilations import reported
+from aiodev._native import code_cache
+from aiodev._native.preload import load_llvm
 
 __all__ = ["COMPILED", "NativeCode", "NativeCodeError", "load", "prepare"]
 
@@ -41,14 +41,14 @@ class NativeCode:
     """An object file that is linked into this process, for good.
 
     Args:
-        code: what :func:`aiodev._backends.executor.emit.emit` gave.
+        code: what :func:`aiodev._native.emit.emit` gave.
     """
 
     def __init__(self, code: bytes) -> None:
         from llvmlite import binding as llvm
 
-        from aiodev._backends.executor.machine import make_machine
-        from aiodev._backends.executor.wrap import OBJECTS, TABLE
+        from aiodev._native.machine import make_machine
+        from aiodev._native.wrap import OBJECTS, TABLE
 
         machine = make_machine()
         module = llvm.parse_assembly("")
@@ -72,7 +72,7 @@ class NativeCode:
 
     def address(self, function: Any) -> int:
         """Where an entry, a callback, or what Python calls of an exported function, is."""
-        from aiodev._backends.executor.wrap import symbol
+        from aiodev._native.wrap import symbol
 
         address: int = self._engine.get_function_address(symbol(function))
         if not address:
@@ -105,13 +105,13 @@ def load(package: str, key: str, ahead: Callable[[], bytes | None] = lambda: Non
 
 def _load(package: str, key: str, ahead: Callable[[], bytes | None]) -> NativeCode:
     load_llvm()
-    from aiodev._backends.executor.machine import host_target
+    from aiodev._native.machine import host_target
 
     def make() -> bytes:
         code = ahead()
         if code is not None:
             return code
-        from aiodev._backends.executor.emit import emit  # what writes LLVM's assembly is not needed to load code
+        from aiodev._native.emit import emit  # what writes LLVM's assembly is not needed to load code
 
         native = importlib.import_module(package)
         with reported(package):

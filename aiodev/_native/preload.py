@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from aiodev._backends.executor.machine import using_llvm
+from aiodev._native.machine import using_llvm
 
 _RTLD_NOW = 2
 

@@ -30,7 +30,7 @@ except ImportError:  # not a POSIX system
 __all__ = ["SOURCES", "folder_lock", "native_directory", "stored"]
 
 #: What all native code comes from, beside each executor's own.
-SOURCES = ("_backends/executor", "_core/backend/trace_log.py")
+SOURCES = ("_native",)
 
 _MAGIC = b"aiodev 1"
 #: Magic; digest of the rest; number of bytes of the identity, which comes next, and of the content behind that.

@@ -7,9 +7,9 @@ from typing import Any
 
 from llvmlite import binding as llvm
 
-from aiodev._backends.executor.compile import Function
-from aiodev._backends.executor.machine import SPEED, make_machine
-from aiodev._backends.executor.wrap import make_module
+from aiodev._native.compile import Function
+from aiodev._native.machine import SPEED, make_machine
+from aiodev._native.wrap import make_module
 
 __all__ = ["emit"]
 

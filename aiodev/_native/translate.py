@@ -11,8 +11,8 @@ native functions, intrinsics and C functions by their names. Constants are the m
 Anything else is refused, by its line. Floor division, remainder and the order and laziness of evaluation are Python's; a
 division by 0 gives 0.
 
-**Structs** (:mod:`aiodev._backends.executor.fields`). A word may be known to be the address of a struct, or to refer to a cell
-or an atomic (:mod:`aiodev._backends.executor.kinds`). Then it has that struct's fields, and may only go where one of these is
+**Structs** (:mod:`aiodev._native.fields`). A word may be known to be the address of a struct, or to refer to a cell
+or an atomic (:mod:`aiodev._native.kinds`). Then it has that struct's fields, and may only go where one of these is
 expected. All this is known when a function is translated: what remains are loads, stores and additions.
 
 A function that may raise, or calls one that may, returns a second word beside its own: 0, or the address of the message.
@@ -29,11 +29,11 @@ from typing import Any
 
 from llvmlite import ir
 
-from aiodev._backends.executor import intrinsics
-from aiodev._backends.executor.compile import External, Function, Intrinsic
-from aiodev._backends.executor.fields import WORD as WORD_BYTES, Atomic, Cell, Kind, Reference, Struct, sizeof
-from aiodev._backends.executor.kinds import Kinds, Null, Signature, TranslationError, annotated, names_of
 from aiodev._core.parsing import parse
+from aiodev._native import intrinsics
+from aiodev._native.compile import External, Function, Intrinsic
+from aiodev._native.fields import WORD as WORD_BYTES, Atomic, Cell, Kind, Reference, Struct, sizeof
+from aiodev._native.kinds import Kinds, Null, Signature, TranslationError, annotated, names_of
 
 WORD = ir.IntType(64)
 _HALF = ir.IntType(32)

@@ -11,8 +11,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from aiodev._backends.executor.compile import Function, Signature
-from aiodev._backends.executor.translate import WORD, Module, may_raise
+from aiodev._native.compile import Function, Signature
+from aiodev._native.translate import WORD, Module, may_raise
 
 __all__ = ["OBJECTS", "TABLE", "make_module", "symbol"]
 
