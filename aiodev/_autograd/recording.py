@@ -33,7 +33,7 @@ from aiodev._autograd.variable import Variable, edge_of, is_differentiable, link
 from aiodev._core import callsites, context
 from aiodev._core.bounded_table import enter
 from aiodev._core.streams.current import current_stream
-from aiodev._kernel.dispatch.launch import SITE_NAMES, define
+from aiodev._kernel.dispatch.generated import SITE_NAMES, define
 from aiodev._kernel.operation import Operation, differentiate as _hook
 from aiodev._memory.buffer import Uses
 

@@ -23,7 +23,7 @@ from aiodev._core import arguments
 from aiodev._core.at_fork import first_in_child
 
 __all__ = ["called", "describe_site", "enter_library", "enter_node", "forget_nodes", "here", "is_library", "node_of",
-           "outside", "program_frame", "register_library", "show", "site_of", "standing"]  # fmt: skip
+           "outside", "program_frame", "register_library", "show", "site_of", "sites", "standing"]  # fmt: skip
 
 #: File names of IPython's cells. Notebooks name a file that does not exist; IPython knows the cell.
 _CELL = re.compile(r"<ipython-input-(\d+)-\w+>\Z")
@@ -37,9 +37,9 @@ _BLOCK = frozenset({"__init__", "__enter__", "__exit__", "__aenter__", "__aexit_
 
 _codes: list[CodeType] = []
 #: By a code object's id the site of its first byte; 0 for a library's.
-_sites: dict[int, int] = {}
-#: That of an id, or None. At hand for code that does what ``here`` does without the cost of calling it.
-site_of = _sites.get
+sites: dict[int, int] = {}
+#: That of an id, or None. At hand, as the table is, for code that does what ``here`` does without the cost of calling it.
+site_of = sites.get
 _libraries: set[str] = {"aiodev._core"}  # `Stream.launch` and its like
 #: Of an operation of a graph, where it was captured, as a site or as text of another process, and its number.
 _nodes: dict[int, tuple[int | str, int]] = {}
@@ -104,7 +104,7 @@ def outside(frame: FrameType | None) -> int:
     caller = program_frame(frame)
     if caller is None:
         return 0
-    return _sites[id(caller.f_code)] + caller.f_lasti
+    return sites[id(caller.f_code)] + caller.f_lasti
 
 
 def program_frame(frame: FrameType | None) -> FrameType | None:
@@ -126,7 +126,7 @@ def _enter(code: CodeType, is_library: bool) -> int:
         index = 0 if is_library else len(_codes)
         while index and _codes[index - 1] is not code:  # such a one has come after it
             index -= 1
-        first = _sites[id(code)] = index << 32
+        first = sites[id(code)] = index << 32
     return first
 
 

@@ -41,6 +41,8 @@ _frames = Scoped("aiodev.frame", Frame(None, {}, None, None))
 
 #: The running task's frame. A bound method of C: every submission without a stream of its own comes through here.
 current = _frames.get
+#: What holds it, for native code.
+variable = _frames.variable
 
 
 def push(owner: object, device: Device | None = None, stream: Any = None) -> None:

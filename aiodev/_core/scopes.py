@@ -40,15 +40,16 @@ class Scoped(Generic[S]):
         outermost: the scope outside of every block.
 
     Attributes:
-        get: gives the running task's scope; a bound method of C, which costs as little as can be.
+        variable: holds the running task's scope.
+        get: gives that; a bound method of C, which costs as little as can be.
     """
 
-    __slots__ = ("_variable", "get", "set")
+    __slots__ = ("variable", "get", "set")
 
     def __init__(self, name: str, outermost: S) -> None:
-        self._variable: ContextVar[S] = ContextVar(name, default=outermost)
-        self.get: Callable[[], S] = self._variable.get
-        self.set: Callable[[S], object] = self._variable.set
+        self.variable: ContextVar[S] = ContextVar(name, default=outermost)
+        self.get: Callable[[], S] = self.variable.get
+        self.set: Callable[[S], object] = self.variable.set
 
     def leave(self, owner: object) -> None:
         """Go back to what was before ``owner`` entered the innermost scope.
@@ -64,4 +65,4 @@ class Scoped(Generic[S]):
                 f"{owner!r} is left, but the innermost guard of this task is {innermost}; guards must be left in the "
                 f"task that entered them, in reverse order"
             )
-        self._variable.set(outer)  # type: ignore[arg-type]  # a scope's outer one is of its kind
+        self.variable.set(outer)  # type: ignore[arg-type]  # a scope's outer one is of its kind

@@ -20,7 +20,8 @@ from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
 from aiodev._kernel.analysis.bounds import check_bounds
 from aiodev._kernel.compile.service import PendingKernel, service
-from aiodev._kernel.dispatch.launch import bound_call_maker, make_call, renew_call
+from aiodev._kernel.dispatch.launch import KernelCaller, become, native_launch
+from aiodev._kernel.dispatch.launch_state import BoundCall
 from aiodev._kernel.dispatch.parameters import complete, parameters_of
 from aiodev._kernel.dispatch.pending import KernelWait
 from aiodev._kernel.dispatch.signature import ARRAYS, key_of
@@ -269,15 +270,21 @@ class Kernel:
     # Launching
 
     @once
-    def _call(self) -> Callable[..., Completion[None]]:
-        """What launches, given a configuration and arguments; a kernel that is never launched does without."""
-        call = make_call(self.name, self.ndim, self._parameters, self._launch_slowly)
-        renew_call(call, self.ndim, self._parameters, self._specializations.recent)
-        return call
+    def _caller(self) -> KernelCaller:
+        """What launches; a kernel that is never launched does without."""
+        caller = KernelCaller(self.ndim, self._parameters, self._launch_slowly)
+        caller.renew(self._specializations.recent)
+        return caller
 
-    def _launch_slowly(self, config: LineConfig | LaunchConfig, args: tuple[Any, ...]) -> Completion[None]:
+    @once
+    def _call(self) -> Callable[..., Completion[None]]:
+        """What launches, given a configuration and arguments."""
+        return self._caller.call
+
+    def _launch_slowly(self, config: LineConfig | LaunchConfig, *args: Any, **named: Any) -> Completion[None]:
         """Launch with every check, and remember the types."""
-        args = complete(self.name, self._parameters, args)
+        site = callsites.here()
+        args = complete(self.name, self._parameters, args, named)
         size, shape, stream = parse_config(self.name, 1, config) if self.ndim == 1 else cast("LaunchConfig", config)
         if stream is None:
             stream = current_stream()
@@ -285,18 +292,19 @@ class Kernel:
         check_bounds(self.name, self._names, specialization.bounds, shape, args)
         block = pack(self.name, self._names, specialization.signature, shape, args)
         if specialization.loading.ready:
-            self._specializations.remember(specialization, self._generate)
-        return submit(specialization, stream, size, block, args, callsites.here())
+            self._specializations.remember(specialization, self._renew)
+            self._caller.quicken()
+        return submit(specialization, stream, size, block, args, site)
 
     def _forget(self) -> None:
         """Start afresh in a forked child."""
         self._specializations.forget()
-        self._generate()
+        self._renew()
 
-    def _generate(self) -> None:
-        call = self.__dict__.get("_call")
-        if call is not None:
-            renew_call(call, self.ndim, self._parameters, self._specializations.recent)
+    def _renew(self) -> None:
+        caller = self.__dict__.get("_caller")
+        if caller is not None:
+            caller.renew(self._specializations.recent)
 
 
 # Calling a ``partial`` costs less than calling an object with a ``__call__`` in Python, by about a tenth of a launch.
@@ -340,13 +348,22 @@ class BoundLaunch(functools.partial[Completion[None]]):
         block: bytes,
         slow: Callable[[int], Completion[None]],
     ) -> BoundLaunch:
-        pattern = specialization.signature.pattern
+        pattern, loading = specialization.signature.pattern, specialization.loading
         kinds = "".join(kind for kind in pattern if kind in ARRAYS)
         buffers = [a._buffer for a, kind in zip(arguments, pattern, strict=True) if kind in ARRAYS]
-        loading = specialization.loading
-        make = bound_call_maker(kinds)
-        call = make(loading, stream, loading.entry, math.prod(shape), block, slow, *buffers)
-        made = super().__new__(cls, call)
+        own = BoundCall(stream, loading.entry, math.prod(shape), block, buffers, kinds)
+        bound: weakref.ref[BoundLaunch]  # which is not to keep itself alive
+
+        def launch_slowly() -> Completion[None]:
+            made = bound()
+            if loading.ready and made is not None:
+                launch = native_launch("launch_bound", own)
+                if launch is not None:
+                    become(made, launch)
+            return slow(callsites.here())
+
+        made = super().__new__(cls, launch_slowly)
+        bound = weakref.ref(made)
         made.kernel, made.shape, made.stream, made.arguments = kernel, shape, stream, arguments
         return made
 

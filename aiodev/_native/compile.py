@@ -45,8 +45,8 @@ class Function:
 
     Attributes:
         py_func: what it was written as.
-        role: who calls it: other native functions alone (``inner``), Python too (``exported``), workers as they call kernels
-            (``entry``) or C (``callback``).
+        role: who calls it: other native functions alone (``inner``), Python too, with words (``exported``) or with objects
+            (``method``), workers as they call kernels (``entry``) or C (``callback``).
         signature: what Python gives and gets, of an exported one.
         nogil: whether Python's calls let go of the GIL.
     """
@@ -76,7 +76,7 @@ class External:
     name: str
     signature: Signature
 
-    def __call__(self, *words: Any) -> Any:
+    def __call__(self, *words: Any) -> int:
         """How native code calls it; Python does not."""
         raise TypeError(f"{self.name} is called by native code")
 
@@ -96,6 +96,15 @@ def exported(signature: Signature, *, nogil: bool = False) -> Callable[[F], F]:
         return cast(F, Function(function, "exported", signature, nogil))
 
     return declare
+
+
+def method(function: F) -> F:
+    """A function that Python calls with any objects, as a method of an object of its own: see :mod:`aiodev._native.objects`.
+
+    It takes the addresses of that object, of the arguments' addresses, how many are given by position, and the tuple of the
+    names of those behind them, or 0. It gives a new reference, or 0 where it has set an exception.
+    """
+    return cast(F, Function(function, "method"))
 
 
 def entry(function: F) -> F:

@@ -35,7 +35,7 @@ from aiodev._core.once import once
 if typing.TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["LINE", "WORD", "Atomic", "Cell", "Field", "Kind", "Memory", "Reference", "Struct", "embedded", "kind_of",
+__all__ = ["LINE", "WORD", "Atomic", "Cell", "Field", "Kind", "Memory", "Reference", "Struct", "at", "embedded", "kind_of",
            "offset_of", "sizeof", "word", "words"]  # fmt: skip
 
 WORD = 8  #: bytes of a word
@@ -176,6 +176,7 @@ class _Place:
     slot: int = 0
     nbytes: int = WORD
     inside: bool = False  #: whether the field lies there, rather than its address
+    at: int | None = None  #: its offset, where that is somebody else's choice
 
 
 def word(*, line: int | bool = False, slot: int = 0) -> Any:
@@ -192,6 +193,11 @@ def word(*, line: int | bool = False, slot: int = 0) -> Any:
 def words(count: int, *, line: int | bool = False, slot: int = 0) -> Any:
     """A field for ``count`` cells or atomics; it is the first one, and has an index. 0: as many as follow the struct."""
     return _Place(line, slot, WORD * count, True)
+
+
+def at(offset: int) -> Any:
+    """A field whose offset somebody else has chosen, who has made the struct."""
+    return _Place(at=offset)
 
 
 def embedded(struct: type[S], count: int = 1, *, line: int | bool = False, slot: int = 0) -> S:
@@ -308,6 +314,8 @@ class _StructType(type):
 
     def _find_room(cls, at: int, place: _Place) -> int:
         """Where a field goes that would follow at an offset."""
+        if place.at is not None:
+            return place.at
         if place.line is True:
             at = -(-cls._end() // LINE) * LINE
         elif place.line is not False:

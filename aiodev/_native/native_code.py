@@ -23,7 +23,7 @@ __all__ = ["COMPILED", "NativeCode", "NativeCodeError", "load", "prepare"]
 
 #: Stands in a class's body for a method that is a compiled function, which each instance has itself: nothing is in front of it.
 COMPILED: Any = None
-_FASTCALL = 0x80  # METH_FASTCALL
+_FASTCALL, _KEYWORDS = 0x80, 0x2  # METH_FASTCALL, METH_KEYWORDS
 _log = logging.getLogger("aiodev")
 
 
@@ -59,6 +59,7 @@ class NativeCode:
         table = (ctypes.c_int64 * len(OBJECTS)).from_address(self._engine.get_global_value_address(TABLE))
         table[:] = [id(each) for each in OBJECTS]
         self._functions: dict[Any, tuple[Any, _Method]] = {}
+        self._methods: dict[Any, _Method] = {}
         _kept.append(self)
 
     def function(self, function: Any) -> Callable[..., Any]:
@@ -68,6 +69,15 @@ class NativeCode:
             method = _Method(name.encode(), self.address(function), _FASTCALL, text.encode())
             self._functions[function] = _new_function(ctypes.byref(method), None, None), method
         made: Callable[..., Any] = self._functions[function][0]
+        return made
+
+    def method(self, function: Any, own: object) -> Callable[..., Any]:
+        """A function that Python calls with objects, for Python: a C function that has ``own``, as a bound method has."""
+        if function not in self._methods:
+            py_func = function.py_func
+            name, text = py_func.__name__.encode(), (py_func.__doc__ or "").encode()
+            self._methods[function] = _Method(name, self.address(function), _FASTCALL | _KEYWORDS, text)
+        made: Callable[..., Any] = _new_function(ctypes.byref(self._methods[function]), own, None)
         return made
 
     def address(self, function: Any) -> int:
@@ -117,7 +127,7 @@ def _load(package: str, key: str, ahead: Callable[[], bytes | None]) -> NativeCo
         with reported(package):
             return emit(package, [getattr(native, name) for name in native.__all__])
 
-    name = package.removeprefix("aiodev._backends.").replace(".", "-")
+    name = package.removeprefix("aiodev.").removeprefix("_backends.").removeprefix("_").replace(".", "-")
     return NativeCode(code_cache.stored(name, f"{package} {key} {host_target()}", make))
 
 
@@ -150,4 +160,4 @@ _loaded: dict[str, NativeCode] = {}
 _kept: list[NativeCode] = []  # its functions may be anywhere
 _new_function = ctypes.pythonapi.PyCFunction_NewEx
 _new_function.restype = ctypes.py_object
-_new_function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+_new_function.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]

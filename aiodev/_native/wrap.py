@@ -87,6 +87,13 @@ def _wrap_exported(module: Module, function: Function) -> None:
     builder.ret(_wrapped(module, builder, signature, result))
 
 
+def _wrap_method(module: Module, function: Function) -> None:
+    """``PyObject *f(PyObject *own, PyObject *const *arguments, Py_ssize_t count, PyObject *names)``; all objects are words."""
+    called = module.add(function)
+    builder = _outer(module, function, WORD, [WORD] * 4)
+    builder.ret(builder.call(called, builder.function.args))
+
+
 def _object(module: Module, builder: ir.IRBuilder, number: int) -> Any:
     """One of ``OBJECTS``."""
     table = module.ir.globals[TABLE]
@@ -137,4 +144,5 @@ def _wrapped(module: Module, builder: ir.IRBuilder, signature: Signature, word: 
     return builder.call(module.external("PyLong_FromLongLong", WORD, [WORD]), [word])
 
 
-_ROLES = {"entry": _wrap_entry, "callback": _wrap_callback, "exported": _wrap_exported}
+_ROLES = {"entry": _wrap_entry, "callback": _wrap_callback, "exported": _wrap_exported,
+          "method": _wrap_method}  # fmt: skip

@@ -98,7 +98,7 @@ async def test_a_launcher_that_is_kept_is_as_quick_as_a_new_one() -> None:
     await kept[0](1.0, x)
     kept.append(fill[4])
     await fill[4](2.0, x)
-    fill._call.__globals__["_slow"] = refuse_it
+    fill._caller._own.slow = refuse_it
     for number, launch in enumerate(kept):
         await launch(float(number), x)
         assert (await x.numpy() == number).all()

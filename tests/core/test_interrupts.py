@@ -15,6 +15,7 @@ import select
 import signal
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, SimpleNamespace
 from typing import Any
@@ -244,11 +245,12 @@ def step(i: int, a: int, x: Any) -> None:
     x[i] += a
 
 
-def _generated(*names: str) -> list[SimpleNamespace]:
-    return [SimpleNamespace(__file__=name) for name in names]
+@aiodev.kernel
+def add_to(i: int, x: Any, out: Any) -> None:
+    out[i] += x[i]
 
 
-@pytest.mark.parametrize("kind", ["launch", "bound", "operation", "copy", "fill", "replay"])
+@pytest.mark.parametrize("kind", ["operation", "copy", "fill", "replay"])
 async def test_an_array_whose_use_was_submitted_is_known_to_be_used(kind: str) -> None:
     """The interrupt may come too late: what the submission writes must not be read, or serve others, before it is done."""
     aiodev.init_blocking("cpu")
@@ -256,10 +258,7 @@ async def test_an_array_whose_use_was_submitted_is_known_to_be_used(kind: str) -
     with stream:
         x, y = aiodev.zeros(8, "int64"), aiodev.ones(8, "int64")
         made: list[aiodev.Array] = []
-        bound = step.bind((8, stream), 1, x) if kind == "bound" else None
         acts: dict[str, Callable[[], object]] = {
-            "launch": lambda: step[8, stream](1, x),
-            "bound": lambda: bound() if bound else None,
             "operation": lambda: kernels.add(x, y, out=x),
             "copy": lambda: stream.copy(x, y),
             "fill": lambda: fill_array(made.pop(), stream, 8, bytes(8)),
@@ -267,8 +266,8 @@ async def test_an_array_whose_use_was_submitted_is_known_to_be_used(kind: str) -
         }
         async with aiodev.capture(stream) as graph:
             step[8, stream](1, x)
-        made_code = "<aiodev launch of step>", "<aiodev bound launch, A>", "<aiodev repeated call, 3 operands>"
-        modules = (array, array_copy, buffer, graph_module, resources, *_generated(*made_code))
+        generated = SimpleNamespace(__file__="<aiodev repeated call, 3 operands>")
+        modules = (array, array_copy, buffer, graph_module, resources, generated)
         for _ in range(4):  # until it is known
             made.append(x)
             acts[kind]()
@@ -288,6 +287,44 @@ async def test_an_array_whose_use_was_submitted_is_known_to_be_used(kind: str) -
                     torn += 1
                     assert x._buffer._writer is stream.timeline and x._buffer._written == stream.timeline.submitted
         assert torn
+
+
+@pytest.mark.parametrize("is_bound", [False, True])
+@pytest.mark.parametrize("place", ["submission", "notes"])
+async def test_so_is_that_of_native_code(place: str, is_bound: bool) -> None:
+    """It is interrupted only where it calls Python: a stream that is traced, and notes of what another stream has used."""
+    stream, other = Stream("cpu"), Stream("cpu")
+    x, y = aiodev.zeros(8, "int64", "cpu"), aiodev.ones(8, "int64", "cpu")
+    bound = add_to.bind((8, stream), y, x)
+    act = bound if is_bound else lambda: add_to[8, stream](y, x)
+    while not isinstance(bound.func, types.BuiltinFunctionType):
+        for _ in range(40):  # of a kernel that was just learnt
+            await act()
+            await bound()
+    await stream.synchronize()
+    torn = 0
+    if place == "submission":
+        launch = stream._launch
+
+        def launch_noted(*given: Any) -> int:
+            return launch(*given)
+
+        stream._launch = launch_noted
+
+    def prepare() -> None:
+        x._buffer._writer = x._buffer._reader = y._buffer._reader = other.timeline
+        x._buffer._written = x._buffer._read = y._buffer._read = 0
+
+    interrupted = sys.modules[__name__] if place == "submission" else buffer
+    with Latch(stream):
+        before = stream.timeline.submitted
+        for _ in interrupted_everywhere(act, interrupted, prepare=prepare, least=1):
+            if stream.timeline.submitted > before:
+                torn += 1
+                before = stream.timeline.submitted
+                assert x._buffer.contents() == [(stream.timeline, before)]
+                assert (stream.timeline, before) in y._buffer.uses()
+    assert torn
 
 
 @aiodev.kernel

@@ -34,7 +34,7 @@ from aiodev._array.layout import extent
 from aiodev._array.overlap import overlap, overlap_elsewhere
 from aiodev._core import context
 from aiodev._core.streams.current import current_stream
-from aiodev._kernel.dispatch.launch import SUBMISSION_NAMES, define, submission
+from aiodev._kernel.dispatch.generated import SUBMISSION_NAMES, define, submission
 from aiodev._kernel.dispatch.signature import ARRAY, ARRAYS, COMPLEX, FORMATS
 from aiodev._kernel.dispatch.specializations import Specialization
 from aiodev._kernel.kernel import Kernel

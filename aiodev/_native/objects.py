@@ -1,0 +1,135 @@
+"""Objects of Python as native code sees them: where they have what, and the C functions for them.
+
+**Problem.** What Python does in a dozen steps of its interpreter, to look at a few objects and to call one, takes a native
+function a fraction of the time. It is given objects as they are, by its caller, who has the GIL.
+
+**What an object is.** The struct at its address, a view of what it is to Python. A class with ``__slots__`` keeps each of them
+at an offset that was chosen when it was made, which :func:`slot` reads::
+
+    class ArrayView(Object):
+        form: FormView = slot(Array, "_form")
+
+So native code has those offsets as constants: they belong to the key of the code (:func:`offsets_of`).
+
+**References.** What is borrowed stays as long as who has it does: the arguments for a call's length, a slot until somebody else
+may run. A call of a C function that runs Python's code may do anything: what is needed behind it, and not an argument, needs a
+reference. Results of C functions are new references, but for those of which it is said otherwise.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from typing import Any
+
+from aiodev._native.compile import External, int32, int64, void
+from aiodev._native.fields import Cell, Struct, at, words
+
+__all__ = [
+    "Bytes", "Object", "Tuple", "allocate_object", "as_int", "call", "call_method", "check_layouts", "clear_error", "decrement",
+    "dict_item", "fetch_error", "frame_code", "frame_offset", "increment", "is_subclass", "new_bytes", "new_int",
+    "normalize_error", "offsets_of", "read_context", "restore_error", "running_frame", "show_error",
+    "slot",
+]  # fmt: skip
+
+
+class Object(Struct):
+    """CPython's ``PyObject``."""
+
+    references: int
+    type: int  #: address of its class
+
+
+class Tuple(Object):
+    """A tuple, from whose items nothing is taken away while somebody has a reference to it."""
+
+    length: int
+    items: Cell[int] = words(0)
+
+
+class Bytes(Object):
+    """A ``bytes``."""
+
+    length: int
+    hash: int
+    content: Cell[int] = words(0)
+
+
+def slot(owner: type, name: str) -> Any:
+    """A field for what a class keeps in one of its ``__slots__``: an object's address, or 0 where it is not set."""
+    return at(_offset_of(vars(owner)[name]))
+
+
+def _offset_of(descriptor: Any) -> int:
+    """Where the slot of a ``PyMemberDescrObject`` is: its ``d_member`` comes behind a ``PyDescrObject`` of five words."""
+    member = ctypes.c_int64.from_address(id(descriptor) + 5 * 8).value
+    return ctypes.c_int64.from_address(member + 2 * 8).value  # of a ``PyMemberDef``: name, type, offset
+
+
+def offsets_of(*views: type[Struct]) -> str:
+    """Where the fields of these are, and what Python they are of: for the key of code that reads them."""
+    places = [(view.__name__, [(field.name, field.offset) for field in view.fields.values()]) for view in views]
+    return f"{sys.implementation.cache_tag} {getattr(sys, 'abiflags', '')} {places}"
+
+
+class _Probe:
+    __slots__ = ("first", "second")
+
+    second: object
+
+
+class _ProbeView(Object):
+    second: int = slot(_Probe, "second")
+
+
+def check_layouts() -> None:
+    """See that objects are what this module takes them for.
+
+    Raises:
+        NotImplementedError: this Python has others.
+    """
+    value, made, data = object(), _Probe(), b"12345678"
+    made.second = value
+    pair = (value, made)
+    found = [
+        sys.implementation.name == "cpython",
+        _ProbeView(id(made)).second == id(value),
+        Object(id(made)).type == id(_Probe),
+        Tuple(id(pair)).length == 2 and Tuple(id(pair)).items[1].value == id(made),
+        Bytes(id(data)).length == 8 and Bytes(id(data)).content[0].value == int.from_bytes(data, sys.byteorder),
+    ]
+    if not all(found):
+        raise NotImplementedError(f"{sys.implementation.cache_tag} has objects of another layout")
+
+
+# Functions of the interpreter, by what they do. What they are called with is borrowed.
+
+increment = External("Py_IncRef", void(int64))
+decrement = External("Py_DecRef", void(int64))
+#: -1, with an exception set, where the int is too large.
+as_int = External("PyLong_AsLongLong", int64(int64))
+new_int = External("PyLong_FromLongLong", int64(int64))
+#: With 0 for its content, which is to be written at once.
+new_bytes = External("PyBytes_FromStringAndSize", int64(int64, int64))
+#: An instance of a class, its slots not set; the second argument is 0.
+allocate_object = External("PyType_GenericAlloc", int64(int64, int64))
+is_subclass = External("PyType_IsSubtype", int32(int64, int64))
+#: A callable; the address of the arguments' addresses, how many there are by position, and the tuple of the others' names or 0.
+call = External("PyObject_Vectorcall", int64(int64, int64, int64, int64))
+#: By the method's name; the first argument is whose method it is.
+call_method = External("PyObject_VectorcallMethod", int64(int64, int64, int64, int64))
+#: A borrowed reference; 0 where there is no such key, or with an exception.
+dict_item = External("PyDict_GetItemWithError", int64(int64, int64))
+#: A variable, a default or 0, and where the value's address goes; not 0 with an exception.
+read_context = External("PyContextVar_Get", int32(int64, int64, int64))
+#: The frame that has called the native function, borrowed; 0 if there is none.
+running_frame = External("PyEval_GetFrame", int64())
+frame_code = External("PyFrame_GetCode", int64(int64))
+frame_offset = External("PyFrame_GetLasti", int32(int64))
+#: The exception that is set, as class, value and traceback: three addresses, where they go, or to be taken.
+fetch_error = External("PyErr_Fetch", void(int64, int64, int64))
+normalize_error = External("PyErr_NormalizeException", void(int64, int64, int64))
+restore_error = External("PyErr_Restore", void(int64, int64, int64))
+clear_error = External("PyErr_Clear", void())
+#: Have the exception that is set shown as one that nobody can be given; the object is what it happened in.
+show_error = External("PyErr_WriteUnraisable", void(int64))
