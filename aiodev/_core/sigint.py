@@ -148,7 +148,8 @@ def _begin_again(frame: FrameType, nothing_has_run: bool) -> None:
     own = frame.f_locals.get("self")
     if not (nothing_has_run or getattr(own, "finalizes_again", False)):
         return
-    finalizers: tuple[Any, ...] = getattr(type(own), "__del__", None), weakref.finalize.__call__
+    #: ``_release``: what a finalizer in native code calls.
+    finalizers: list[Any] = [*(getattr(type(own), name, None) for name in ("__del__", "_release")), weakref.finalize.__call__]
     for finalizer in finalizers:
         if getattr(finalizer, "__code__", None) is frame.f_code:
             finalizer(own)

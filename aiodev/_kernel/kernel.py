@@ -20,12 +20,13 @@ from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
 from aiodev._kernel.analysis.bounds import check_bounds
 from aiodev._kernel.compile.service import PendingKernel, service
-from aiodev._kernel.dispatch.launch import KernelCaller, become, native_launch
-from aiodev._kernel.dispatch.launch_state import BoundCall
+from aiodev._kernel.dispatch.launch import KernelCaller, become
+from aiodev._kernel.dispatch.native_functions import native_function
 from aiodev._kernel.dispatch.parameters import complete, parameters_of
 from aiodev._kernel.dispatch.pending import KernelWait
 from aiodev._kernel.dispatch.signature import ARRAYS, key_of
 from aiodev._kernel.dispatch.specializations import Specialization, Specializations
+from aiodev._kernel.dispatch.states import BoundCall
 from aiodev._kernel.dispatch.submission import pack, submit
 from aiodev._kernel.launch_config import LaunchConfig, LineConfig, parse_config
 from aiodev._kernel.options import Options, parse_launch, parse_options
@@ -357,7 +358,7 @@ class BoundLaunch(functools.partial[Completion[None]]):
         def launch_slowly() -> Completion[None]:
             made = bound()
             if loading.ready and made is not None:
-                launch = native_launch("launch_bound", own)
+                launch = native_function("launch_bound", own)
                 if launch is not None:
                     become(made, launch)
             return slow(callsites.here())

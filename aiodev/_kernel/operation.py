@@ -61,6 +61,7 @@ from aiodev._core.streams.current import current_stream
 from aiodev._kernel.dispatch.call import Call, Number
 from aiodev._kernel.dispatch.repeated import Step, make_repeated
 from aiodev._kernel.dispatch.specializations import Specialization
+from aiodev._kernel.dispatch.states import Apart
 from aiodev._kernel.symbolic.family import Attempt, Family
 from aiodev._kernel.tuning import MOST_CALLS, MOST_STEPS
 
@@ -439,17 +440,16 @@ class Operation:
         shares = overlap_elsewhere if self._elementwise else overlap
         return value._copied(value.device) if shares(value, out) else value
 
-    def _conditions(self, operands: Sequence[Any]) -> list[str]:
+    def _conditions(self, operands: Sequence[Any]) -> list[Apart]:
         """When a call with operands like these is to be taken apart: conditions of the repeated one."""
         last = len(operands) - 1
         if self.writes is None or not isinstance(operands[last], Array):
             return []
-        shares, conditions = "overlap_elsewhere" if self._elementwise else "overlap", []
+        shares, conditions = overlap_elsewhere if self._elementwise else overlap, []
         for k, operand in enumerate(operands[:last]):
             if isinstance(operand, Array):
-                condition = f"x{k}._buffer is x{last}._buffer and {shares}(x{k}, x{last})"
                 may_be = self._elementwise or (not self._several and self._names[self._operands[k]] == self.in_place)
-                conditions.append(f"x{k} is not x{last} and {condition}" if may_be else condition)
+                conditions.append(Apart(k, last, may_be, shares))
         return conditions
 
     def _pass(self, call: Call, *args: Any) -> Any:
@@ -494,8 +494,9 @@ class Operation:
         if _are_ready(specializations):
             apart = self._conditions(operands)
             launch = make_repeated(specializations, steps, operands, results, returned, apart)
-            enter(self.known, key, launch, self._most)
-            self._met.pop(key, None)
+            if launch is not None:
+                enter(self.known, key, launch, self._most)
+                self._met.pop(key, None)
             if attempt is not None:
                 attempt.plan(self._pass, steps, returned, specializations, apart)
 

@@ -30,6 +30,7 @@ Nothing here does input or output but through :class:`~aiodev._memory.segments.R
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -41,6 +42,7 @@ from aiodev._memory.block import CACHED, LIVE, Bin, Block, Segment
 from aiodev._memory.buffer import Buffer, Uses
 from aiodev._memory.segments import RawMemory
 from aiodev._memory.slow_path import SlowPath
+from aiodev._memory.stats import Totals
 from aiodev._memory.tuning import GRANULE, REQUESTS_KEPT, SEARCH, SMALL
 
 if TYPE_CHECKING:
@@ -72,8 +74,8 @@ class DeviceBuffer(Buffer):
     block: Block
     source: CachingAllocator
 
-    def __del__(self) -> None:
-        """Cache the block, with the uses that are still running."""
+    def _release(self) -> None:
+        """Cache the block, with the uses that are still running. Native code does what is usual here, and calls this else."""
         try:
             block = self.block
         except AttributeError:  # Ctrl-C came before it was made
@@ -109,6 +111,8 @@ class DeviceBuffer(Buffer):
             except (IndexError, AttributeError):  # another thread was faster
                 pass
 
+    __del__ = _release
+
     def _leave_uses(self, block: Block) -> None:
         uses: dict[Timeline, int] = {}
         for timeline, value in self.uses():
@@ -139,6 +143,12 @@ class CachingAllocator:
         private_pools: the private pools of this device.
     """
 
+    __slots__ = ("__dict__", "__weakref__", "_bin_of_request", "pending", "totals")  # native code reads these three
+
+    _bin_of_request: dict[int, Bin]
+    pending: deque[Block]
+    totals: Totals
+
     def __init__(
         self, device: Device, raw: RawMemory, host_accessible: bool,
         hold: Callable[[Any, Any], int | None] = hold_until, common: Self | None = None,
@@ -153,7 +163,7 @@ class CachingAllocator:
         self._raw = raw
         self._hold = hold
         self._pools_made = 0
-        self._bin_of_request: dict[int, Bin] = {}
+        self._bin_of_request = {}
         self._bins: dict[int, Bin] = {}
 
     def make_private(self) -> Self:

@@ -68,6 +68,8 @@ class _WatchedBuffer(DeviceBuffer):
 class WatchedAllocator(CachingAllocator):
     """An allocator whose allocations are noted. It adds no state, so that an allocator's class can be switched."""
 
+    __slots__ = ()
+
     def allocate(self, nbytes: int, timeline: Timeline) -> Buffer:
         """Allocate a buffer, and note that."""
         buffer = super().allocate(nbytes, timeline)

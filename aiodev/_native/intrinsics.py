@@ -18,6 +18,7 @@ from llvmlite import ir
 
 from aiodev._native.compile import External, int32, int64, intrinsic, void
 from aiodev._native.fields import Struct
+from aiodev._native.objects import OBJECTS, TABLE
 
 _WORD = ir.IntType(64)
 _WORD_POINTER = _WORD.as_pointer()
@@ -165,6 +166,14 @@ def bytes_address(builder: ir.IRBuilder, value: ir.Value) -> Any:
 def bytes_length(builder: ir.IRBuilder, value: ir.Value) -> Any:
     """Number of bytes of a ``bytes``."""
     return builder.load(_pointer(builder, builder.add(value, ir.Constant(_WORD, 16))))
+
+
+@intrinsic
+def given_object(builder: ir.IRBuilder) -> Any:
+    """The address of the object that whoever has loaded this code has given it."""
+    half = ir.IntType(32)
+    place = [ir.Constant(half, 0), ir.Constant(half, len(OBJECTS))]
+    return builder.load(builder.gep(builder.module.globals[TABLE], place))
 
 
 class Timespec(Struct):

@@ -17,6 +17,8 @@ from typing import Any
 from aiodev._core.at_fork import Whole
 from aiodev._core.compilations import reported
 from aiodev._native import code_cache
+from aiodev._native.machine import using_llvm
+from aiodev._native.objects import OBJECTS, TABLE
 from aiodev._native.preload import load_llvm
 
 __all__ = ["COMPILED", "NativeCode", "NativeCodeError", "load", "prepare"]
@@ -42,13 +44,13 @@ class NativeCode:
 
     Args:
         code: what :func:`aiodev._native.emit.emit` gave.
+        given: what the code has by ``given_object``.
     """
 
-    def __init__(self, code: bytes) -> None:
+    def __init__(self, code: bytes, given: object = None) -> None:
         from llvmlite import binding as llvm
 
         from aiodev._native.machine import make_machine
-        from aiodev._native.wrap import OBJECTS, TABLE
 
         machine = make_machine()
         module = llvm.parse_assembly("")
@@ -56,8 +58,9 @@ class NativeCode:
         self._engine = llvm.create_mcjit_compiler(module, machine)
         self._engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
-        table = (ctypes.c_int64 * len(OBJECTS)).from_address(self._engine.get_global_value_address(TABLE))
-        table[:] = [id(each) for each in OBJECTS]
+        table = (ctypes.c_int64 * (len(OBJECTS) + 1)).from_address(self._engine.get_global_value_address(TABLE))
+        table[:] = [id(each) for each in (*OBJECTS, given)]
+        self._given = given
         self._functions: dict[Any, tuple[Any, _Method]] = {}
         self._methods: dict[Any, _Method] = {}
         _kept.append(self)
@@ -71,30 +74,44 @@ class NativeCode:
         made: Callable[..., Any] = self._functions[function][0]
         return made
 
-    def method(self, function: Any, own: object) -> Callable[..., Any]:
-        """A function that Python calls with objects, for Python: a C function that has ``own``, as a bound method has."""
+    def method(self, function: Any) -> Callable[[object], Callable[..., Any]]:
+        """A function that Python calls with objects: from an object to the C function that has it, as a bound method has."""
+        method = ctypes.byref(self._method_of(function))
+
+        def bind(own: object) -> Callable[..., Any]:
+            made: Callable[..., Any] = _new_function(method, own, None)
+            return made
+
+        return bind
+
+    def _method_of(self, function: Any) -> _Method:
         if function not in self._methods:
             py_func = function.py_func
             name, text = py_func.__name__.encode(), (py_func.__doc__ or "").encode()
             self._methods[function] = _Method(name, self.address(function), _FASTCALL | _KEYWORDS, text)
-        made: Callable[..., Any] = _new_function(ctypes.byref(self._methods[function]), own, None)
-        return made
+        return self._methods[function]
+
+    def descriptor(self, function: Any, owner: type) -> Any:
+        """The same as a method of a class, whose object is the instance: to be an attribute of that."""
+        return _new_descriptor(owner, ctypes.byref(self._method_of(function)))
 
     def address(self, function: Any) -> int:
-        """Where an entry, a callback, or what Python calls of an exported function, is."""
+        """Where an entry, a callback, or what Python calls of an exported function, is. Asks LLVM, which may take long."""
         from aiodev._native.wrap import symbol
 
-        address: int = self._engine.get_function_address(symbol(function))
+        with using_llvm:
+            address: int = self._engine.get_function_address(symbol(function))
         if not address:
             raise NativeCodeError(f"{symbol(function)} is not in the native code")
         return address
 
 
-def load(package: str, key: str, ahead: Callable[[], bytes | None] = lambda: None) -> NativeCode:
+def load(package: str, key: str, ahead: Callable[[], bytes | None] = lambda: None, given: object = None) -> NativeCode:
     """The native code of a package, its ``__all__``: linked once a process. Blocks, at the very first time for about a second.
 
     Args:
         key: hash of what it comes from.
+        given: see :class:`NativeCode`.
         ahead: gives what was compiled ahead, if it was, where the cache has none.
 
     Raises:
@@ -105,7 +122,7 @@ def load(package: str, key: str, ahead: Callable[[], bytes | None] = lambda: Non
             threading.Event().wait()
         if package not in _loaded:
             try:
-                _loaded[package] = _load(package, key, ahead)
+                _loaded[package] = _load(package, key, ahead, given)
             except ImportError:
                 raise
             except Exception as error:
@@ -113,7 +130,7 @@ def load(package: str, key: str, ahead: Callable[[], bytes | None] = lambda: Non
         return _loaded[package]
 
 
-def _load(package: str, key: str, ahead: Callable[[], bytes | None]) -> NativeCode:
+def _load(package: str, key: str, ahead: Callable[[], bytes | None], given: object) -> NativeCode:
     load_llvm()
     from aiodev._native.machine import host_target
 
@@ -128,7 +145,7 @@ def _load(package: str, key: str, ahead: Callable[[], bytes | None]) -> NativeCo
             return emit(package, [getattr(native, name) for name in native.__all__])
 
     name = package.removeprefix("aiodev.").removeprefix("_backends.").removeprefix("_").replace(".", "-")
-    return NativeCode(code_cache.stored(name, f"{package} {key} {host_target()}", make))
+    return NativeCode(code_cache.stored(name, f"{package} {key} {host_target()}", make), given)
 
 
 def prepare(package: str, key: Callable[[], str]) -> None:
@@ -161,3 +178,6 @@ _kept: list[NativeCode] = []  # its functions may be anywhere
 _new_function = ctypes.pythonapi.PyCFunction_NewEx
 _new_function.restype = ctypes.py_object
 _new_function.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+_new_descriptor = ctypes.pythonapi.PyDescr_NewMethod
+_new_descriptor.restype = ctypes.py_object
+_new_descriptor.argtypes = [ctypes.py_object, ctypes.c_void_p]

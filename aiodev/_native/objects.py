@@ -26,11 +26,18 @@ from aiodev._native.compile import External, int32, int64, void
 from aiodev._native.fields import Cell, Struct, at, words
 
 __all__ = [
-    "Bytes", "Object", "Tuple", "allocate_object", "as_int", "call", "call_method", "check_layouts", "clear_error", "decrement",
-    "dict_item", "fetch_error", "frame_code", "frame_offset", "increment", "is_subclass", "new_bytes", "new_int",
-    "normalize_error", "offsets_of", "read_context", "restore_error", "running_frame", "show_error",
-    "slot",
+    "OBJECTS", "TABLE", "Bytes", "List", "Object", "Tuple", "allocate_object", "append", "as_int", "call", "call_method",
+    "check_layouts", "clear_error", "decrement", "dict_item", "error_matches", "fetch_error", "frame_back", "frame_code",
+    "frame_offset", "get_attribute", "get_item", "get_place", "increment", "is_subclass", "is_true", "new_bytes",
+    "new_int", "new_tuple", "normalize_error", "offsets_of", "read_context", "restore_error", "running_frame",
+    "show_error", "slot",
 ]  # fmt: skip
+
+
+#: The symbol of the table that a module of native code has, and the objects whose addresses it holds. Behind them is the one
+#: that whoever loads the code has given it.
+TABLE = "aiodev_objects"
+OBJECTS: tuple[Any, ...] = (MemoryError, TypeError, bytes, None)
 
 
 class Object(Struct):
@@ -45,6 +52,13 @@ class Tuple(Object):
 
     length: int
     items: Cell[int] = words(0)
+
+
+class List(Object):
+    """A list. To take its last item away is to say that it is shorter by one."""
+
+    length: int
+    items: int  #: address of their addresses
 
 
 class Bytes(Object):
@@ -111,6 +125,18 @@ as_int = External("PyLong_AsLongLong", int64(int64))
 new_int = External("PyLong_FromLongLong", int64(int64))
 #: With 0 for its content, which is to be written at once.
 new_bytes = External("PyBytes_FromStringAndSize", int64(int64, int64))
+#: Without items, which are to be written at once.
+new_tuple = External("PyTuple_New", int64(int64))
+#: -1 with an exception.
+is_true = External("PyObject_IsTrue", int32(int64))
+#: ``mapping[key]``; 0 with an exception.
+get_item = External("PyObject_GetItem", int64(int64, int64))
+#: ``owner.name``; 0 with an exception.
+get_attribute = External("PyObject_GetAttr", int64(int64, int64))
+#: An item by its number; 0 with an exception.
+get_place = External("PySequence_GetItem", int64(int64, int64))
+#: To a list; not 0 with an exception.
+append = External("PyList_Append", int32(int64, int64))
 #: An instance of a class, its slots not set; the second argument is 0.
 allocate_object = External("PyType_GenericAlloc", int64(int64, int64))
 is_subclass = External("PyType_IsSubtype", int32(int64, int64))
@@ -125,11 +151,15 @@ read_context = External("PyContextVar_Get", int32(int64, int64, int64))
 #: The frame that has called the native function, borrowed; 0 if there is none.
 running_frame = External("PyEval_GetFrame", int64())
 frame_code = External("PyFrame_GetCode", int64(int64))
+#: A new reference; 0 where it is the first one.
+frame_back = External("PyFrame_GetBack", int64(int64))
 frame_offset = External("PyFrame_GetLasti", int32(int64))
 #: The exception that is set, as class, value and traceback: three addresses, where they go, or to be taken.
 fetch_error = External("PyErr_Fetch", void(int64, int64, int64))
 normalize_error = External("PyErr_NormalizeException", void(int64, int64, int64))
 restore_error = External("PyErr_Restore", void(int64, int64, int64))
+#: Whether the exception that is set is of a class.
+error_matches = External("PyErr_ExceptionMatches", int32(int64))
 clear_error = External("PyErr_Clear", void())
 #: Have the exception that is set shown as one that nobody can be given; the object is what it happened in.
 show_error = External("PyErr_WriteUnraisable", void(int64))

@@ -12,13 +12,11 @@ from typing import Any
 from llvmlite import ir
 
 from aiodev._native.compile import Function, Signature
+from aiodev._native.objects import OBJECTS, TABLE
 from aiodev._native.translate import WORD, Module, may_raise
 
-__all__ = ["OBJECTS", "TABLE", "make_module", "symbol"]
+__all__ = ["make_module", "symbol"]
 
-#: The symbol of the table, and the objects whose addresses it holds.
-TABLE = "aiodev_objects"
-OBJECTS: tuple[Any, ...] = (MemoryError, TypeError, bytes, None)
 _MEMORY_ERROR, _TYPE_ERROR, _BYTES, _NONE = range(len(OBJECTS))
 _HALF = ir.IntType(32)
 _VOID = ir.VoidType()
@@ -27,7 +25,7 @@ _VOID = ir.VoidType()
 def make_module(name: str, functions: Iterable[Function]) -> str:
     """LLVM's assembly of native functions, and of all that they call; each has its :func:`symbol`."""
     module = Module(name)
-    table = ir.GlobalVariable(module.ir, ir.ArrayType(WORD, len(OBJECTS)), TABLE)
+    table = ir.GlobalVariable(module.ir, ir.ArrayType(WORD, len(OBJECTS) + 1), TABLE)
     table.initializer = ir.Constant(table.value_type, None)
     for function in functions:
         _ROLES[function.role](module, function)

@@ -107,7 +107,8 @@ def _wait_for_signal() -> None:
 def test_ctrl_c_at_any_moment_of_an_arrays_finalizer_arrives(told: list[type[BaseException]]) -> None:
     """A moment later, in the main thread; the blocks are found in the end (invariant 5 of the allocator)."""
     with Stream("cpu"), sigint_raises() as arrive:
-        x = aiodev.zeros(8)
+        x, other = aiodev.zeros(8), Stream("cpu")
+        other.call(int)
         x.numpy_blocking()
         before = aiodev.memory.memory_allocated("cpu")
         made: list[aiodev.Array] = []
@@ -115,6 +116,7 @@ def test_ctrl_c_at_any_moment_of_an_arrays_finalizer_arrives(told: list[type[Bas
 
         def prepare() -> None:
             made.append(x + 1)
+            made[0].record_stream(other, writes=False)  # so that native code leaves it to Python's
             alive.append(weakref.ref(made[0]._buffer))
 
         for _ in interrupted_everywhere(made.pop, allocator, prepare=prepare, arrive=arrive, least=1):

@@ -27,20 +27,13 @@ from aiodev._array.array import Array
 from aiodev._array.dtypes import parse_dtype
 from aiodev._array.form import Form
 from aiodev._kernel.dispatch.call import Call, Number
-from aiodev._kernel.dispatch.repeated import (
-    ALIGNMENT,
-    CONSTANT,
-    SCRATCH,
-    BlockPart,
-    Repeated,
-    Step,
-    generate,
-    joined,
-)
+from aiodev._kernel.dispatch.repeated import ALIGNMENT, CONSTANT, SCRATCH, Repeated, Step
 from aiodev._kernel.dispatch.signature import ARRAYS, COMPLEX, FORMATS
 from aiodev._kernel.dispatch.specializations import Specialization
+from aiodev._kernel.dispatch.states import Apart
 from aiodev._kernel.kernel import Kernel
 from aiodev._kernel.symbolic.array import Memory, SymbolicArray, SymbolicForm, checked
+from aiodev._kernel.symbolic.generate import BlockPart, generate, joined
 from aiodev._kernel.symbolic.length import Length, NotSymbolic, Trace, example, refusals
 
 __all__ = ["make_plan"]
@@ -119,7 +112,7 @@ def make_plan(
     steps: Sequence[Step],
     returned: int | tuple[int, ...],
     specializations: Sequence[Specialization],
-    apart: Sequence[str],
+    apart: Sequence[Apart],
 ) -> Repeated | None:
     """What serves operands of other lengths, too; None where the body cannot be run so.
 
@@ -238,7 +231,7 @@ def _generated(
     steps: Sequence[Step],
     returned: int | tuple[int, ...],
     specializations: Sequence[Specialization],
-    apart: Sequence[str],
+    apart: Sequence[Apart],
 ) -> Repeated:
     constants: list[Any] = []
 
@@ -267,7 +260,8 @@ def _generated(
     given = f"x{returned}" if isinstance(returned, int) else f"({', '.join(f'x{k}' for k in returned)},)"
     own = _text(room) if places else ""
     lines = [*first, *_lines(trace, f"{forms} {launches} {own}")]
-    return generate(specializations, count, constants, forms, (bool(places), own, ""), launches, given, lines, apart)
+    conditions = [each.source() for each in apart]
+    return generate(specializations, count, constants, forms, (bool(places), own, ""), launches, given, lines, conditions)
 
 
 def _is_alike(x: Any, result: Array) -> bool:

@@ -1,0 +1,219 @@
+"""What native calls have in common: the current stream, the site of the program's line, submission and its notes."""
+
+from __future__ import annotations
+
+from aiodev._kernel.dispatch.states import (
+    MOST_PARAMETERS,
+    BufferView,
+    FrameView,
+    KnownView,
+    StreamView,
+    UsesView,
+)
+from aiodev._native.compile import inner
+from aiodev._native.fields import WORD, Cell
+from aiodev._native.intrinsics import on_stack
+from aiodev._native.objects import (
+    Object,
+    as_int,
+    call,
+    call_method,
+    clear_error,
+    decrement,
+    dict_item,
+    error_matches,
+    fetch_error,
+    frame_back,
+    frame_code,
+    frame_offset,
+    increment,
+    is_subclass,
+    new_int,
+    normalize_error,
+    read_context,
+    restore_error,
+    running_frame,
+    show_error,
+)
+
+__all__ = ["CALL_BYTES", "OBJECTS_BYTES", "current_stream", "find_site", "find_site_above", "is_a", "is_refusal", "submit"]
+
+#: Bytes on the stack: for as many objects as a call may have to do with, and for a call with these and a few more.
+OBJECTS_BYTES, CALL_BYTES = WORD * MOST_PARAMETERS, WORD * (MOST_PARAMETERS + 4)
+_FAILED = -2
+
+
+@inner
+def current_stream(known: KnownView, device: int) -> int:
+    """A reference to the current stream, that of a device unless it is 0; 0 with an exception."""
+    found: Cell[int] = Cell(on_stack(WORD))
+    if read_context(known.frames, 0, found) != 0:
+        return 0
+    frame = FrameView(found.value)
+    stream = frame.stream
+    if stream.address != known.none and (device == 0 or stream.device == device):
+        increment(stream)
+        decrement(frame)
+        return stream.address
+    decrement(frame)
+    words: Cell[int] = Cell(on_stack(WORD))
+    words.value = device
+    return call(known.current_stream, words, device != 0, 0)
+
+
+@inner
+def is_a(value: Object, kind: int) -> int:
+    """Whether an object is of a class."""
+    return value.type == kind or is_subclass(value.type, kind) != 0
+
+
+@inner
+def find_site(known: KnownView) -> int:
+    """The site of the program's line that has called, a new int, as ``callsites.here`` has it; 0 with an exception."""
+    frame = running_frame()
+    if frame == 0:
+        return _look_for_site(known, known.none)
+    first = _first_site(known, frame)
+    if first > 0:
+        return new_int(first + frame_offset(frame))
+    return _look_for_site(known, frame) if first > _FAILED else 0
+
+
+@inner
+def find_site_above(known: KnownView) -> int:
+    """The same for who was called by what has called: if that is a library's code, as a rule who has called that."""
+    frame = running_frame()
+    above = frame_back(frame) if frame != 0 else 0
+    if above == 0:
+        return _look_for_site(known, known.none)
+    first = _first_site(known, above)
+    if first == 0:
+        higher = frame_back(above)
+        if higher != 0:
+            decrement(above)
+            above = higher
+            first = _first_site(known, above)
+    site = 0
+    if first > 0:
+        site = new_int(first + frame_offset(above))
+    elif first > _FAILED:
+        site = _look_for_site(known, above)
+    decrement(above)
+    return site
+
+
+@inner
+def _first_site(known: KnownView, frame: int) -> int:
+    """The site of a code's first byte; 0 for a library's, -1 for one that is not known, ``_FAILED`` with an exception."""
+    code = frame_code(frame)
+    key = new_int(code)
+    decrement(code)
+    if key == 0:
+        return _FAILED
+    first = dict_item(known.sites, key)
+    decrement(key)
+    return as_int(first) if first != 0 else -1
+
+
+@inner
+def _look_for_site(known: KnownView, frame: int) -> int:
+    """As ``callsites.outside``."""
+    words: Cell[int] = Cell(on_stack(WORD))
+    words.value = frame
+    return call(known.outside, words, 1, 0)
+
+
+@inner
+def is_refusal(known: KnownView) -> int:
+    """Whether an ``Exception`` is set, which is cleared: what was to be done cannot be."""
+    if not error_matches(known.exception_class):
+        return 0
+    clear_error()
+    return 1
+
+
+@inner
+def submit(
+    known: KnownView,
+    stream: StreamView,
+    timeline: int,
+    entry: int,
+    size: int,
+    block: int,
+    site: int,
+    uses: UsesView,
+    buffers: Cell[int],
+) -> int:
+    """Submit a launch, and note that it uses buffers; gives its number, a new int, or 0 with an exception."""
+    words: Cell[int] = Cell(on_stack(CALL_BYTES))
+    words[0].value = entry
+    words[1].value = size
+    words[2].value = block
+    words[3].value = site
+    value = call(stream.launch, words, 4, 0)
+    count = uses.are_written.length // WORD
+    if value != 0:
+        number = as_int(value)
+        are_written = uses.are_written.content
+        noted = 0
+        while noted < count and _note(
+            known, BufferView(buffers[noted].value), timeline, value, number, are_written[noted].value
+        ):
+            noted += 1
+        if noted == count:
+            return value
+        decrement(value)
+    _note_torn(known, timeline, uses, buffers, count)
+    return 0
+
+
+@inner
+def _note(known: KnownView, buffer: BufferView, timeline: int, value: int, number: int, is_written: int) -> int:
+    """Note that an operation uses a buffer, as :class:`Buffer` notes it; 0 with an exception."""
+    if is_written != 0:
+        if buffer.writer == timeline:
+            last = buffer.written
+            if number > as_int(last):  # another thread's later launch may have been faster here
+                increment(value)
+                buffer.written = value
+                decrement(last)
+            return 1
+        method_name = known.record_write
+    else:
+        if buffer.reader == timeline:
+            last = buffer.read
+            if number > as_int(last):
+                increment(value)
+                buffer.read = value
+                decrement(last)
+            return 1
+        method_name = known.record_read
+    words: Cell[int] = Cell(on_stack(WORD * 3))
+    words[0].value = buffer.address
+    words[1].value = timeline
+    words[2].value = value
+    result = call_method(method_name, words, 3, 0)
+    if result == 0:
+        return 0
+    decrement(result)
+    return 1
+
+
+@inner
+def _note_torn(known: KnownView, timeline: int, uses: UsesView, buffers: Cell[int], count: int) -> None:
+    """Behind an exception, which stays set: its operation may have been submitted, and may use the buffers."""
+    error: Cell[int] = Cell(on_stack(WORD * 3))
+    fetch_error(error, error[1], error[2])
+    normalize_error(error, error[1], error[2])
+    words: Cell[int] = Cell(on_stack(CALL_BYTES))
+    words[0].value = error[1].value
+    words[1].value = timeline
+    words[2].value = uses.address
+    for place in range(count):
+        words[3 + place].value = buffers[place].value
+    result = call(known.note_torn, words, 3 + count, 0)
+    if result != 0:
+        decrement(result)
+    else:
+        show_error(known.note_torn)
+    restore_error(error.value, error[1].value, error[2].value)

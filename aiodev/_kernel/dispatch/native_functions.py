@@ -1,0 +1,88 @@
+"""The native code of calls (:mod:`aiodev._kernel.dispatch.native`), which is loaded when it is first asked for.
+
+That is behind the first launch whose kernel is compiled, in a thread: from the disk cache in some milliseconds, at the very
+first time made in a fraction of a second. Until then, and where it cannot be made, functions of Python launch, which check
+everything.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from aiodev._core.at_fork import in_child
+from aiodev._core.sources import compiled_by
+from aiodev._kernel.dispatch.states import KNOWN, VIEWS
+from aiodev._memory.allocator import DeviceBuffer
+from aiodev._native import native_code
+from aiodev._native.objects import check_layouts, offsets_of
+
+__all__ = ["SOURCES", "native_function", "native_key"]
+
+_NATIVE = "aiodev._kernel.dispatch.native"
+#: What the code comes from, beside the classes whose offsets it has.
+SOURCES = (
+    "_native", "_memory/native.py", "_memory/views.py", "_kernel/dispatch/native", "_kernel/dispatch/states.py",
+    "_kernel/tuning.py",
+)  # fmt: skip
+_log = logging.getLogger("aiodev")
+
+
+def native_function(name: str, own: object) -> Callable[..., Any] | None:
+    """A function of the native code, which goes by ``own``; None where the code is not there, yet or for good."""
+    functions = _code.functions
+    if not functions:
+        _code.ask()
+        return None
+    return functions[name](own)
+
+
+class _Code:
+    """The native code.
+
+    Attributes:
+        functions: by name, from what it goes by to a function; none as long as the code is not there.
+    """
+
+    def __init__(self) -> None:
+        self.functions: dict[str, Callable[[object], Callable[..., Any]]] = {}
+        self._is_asked_for = False
+
+    def ask(self) -> None:
+        """Begin to load, in a thread, unless that was done."""
+        if not self._is_asked_for:
+            self._is_asked_for = True
+            try:
+                threading.Thread(target=self._load, name="aiodev-native-code").start()
+            except RuntimeError:  # there are too many, or the process ends
+                self._is_asked_for = False
+
+    def _load(self) -> None:
+        try:
+            check_layouts()
+            code = native_code.load(_NATIVE, native_key(), given=KNOWN)
+            module = importlib.import_module(_NATIVE)
+            functions = {name: code.method(getattr(module, name)) for name in module.__all__}
+            release = code.descriptor(module.release_buffer, DeviceBuffer)
+        except Exception as error:
+            _log.warning("calls take longer than they could, since their native code cannot be made: %s", error)
+            return
+        self.functions = functions
+        DeviceBuffer.__del__ = release
+
+
+def native_key() -> str:
+    """Hash of what the native code is compiled from, and by, and of where the objects that it reads have what."""
+    return f"{compiled_by(*SOURCES)[:32]} {offsets_of(*VIEWS)}"
+
+
+_code = _Code()
+
+
+@in_child
+def _forget_after_fork() -> None:
+    if not _code.functions:  # the thread was the parent's
+        _code.__init__()  # type: ignore[misc]

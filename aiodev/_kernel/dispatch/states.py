@@ -1,0 +1,444 @@
+"""What the call functions of kernels go by, and how native code sees that and all that a launch looks at.
+
+Each class of Python here or elsewhere has a view: a struct whose fields are where the class keeps its slots.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from aiodev._array.array import Array
+from aiodev._array.form import Form
+from aiodev._core import callsites, context
+from aiodev._core.context import Frame
+from aiodev._core.streams.completion import Completion
+from aiodev._core.streams.current import current_stream
+from aiodev._core.streams.stream import Stream
+from aiodev._core.timeline.timeline import Timeline
+from aiodev._kernel.dispatch.parameters import MISSING
+from aiodev._kernel.dispatch.signature import ARRAY, ARRAYS, COMPLEX, READ
+from aiodev._memory import allocators, views as memory_views
+from aiodev._memory.buffer import Buffer, record_torn
+from aiodev._memory.views import BufferView
+from aiodev._native.fields import WORD, Cell, Struct, words
+from aiodev._native.objects import Bytes, Object, Tuple, slot
+
+if TYPE_CHECKING:
+    from aiodev._core.backend.device import Device
+    from aiodev._kernel.compile.service import PendingKernel
+    from aiodev._kernel.dispatch.specializations import Specialization
+
+__all__ = [
+    "KNOWN", "MOST_PARAMETERS", "SCRATCH", "VIEWS", "AddressPlace", "Apart", "ApartPlace", "ArrayView", "Bound",
+    "BoundCall", "BoundCallView", "Branch", "BranchView", "BufferView", "CompletionView", "FormView", "FrameView",
+    "KernelCall", "KernelCallView", "KnownView", "NumberPlace", "PlanView", "RepeatedCall", "RepeatedCallView",
+    "RepeatedPlan", "RepeatedStep", "RepeatedStepView", "StreamView", "Uses", "UsesView", "uses_of",
+]  # fmt: skip
+
+#: Parameters that a kernel may have, and operands and results of an operation, to be launched by native code, which has them on
+#: its stack.
+MOST_PARAMETERS = 256
+#: Who has an address that lies in scratch memory.
+SCRATCH = -1
+
+class KernelCall:
+    """What a kernel's call function goes by.
+
+    Attributes:
+        branches: what the last few launches of other types were given; any thread may change them at any time.
+        defaults: of the parameters, ``MISSING`` for those that have none.
+        names: of the parameters.
+        slow: launches what there is no branch for, with every check.
+    """
+
+    __slots__ = ("branches", "defaults", "known", "names", "slow")
+
+    def __init__(self, names: Sequence[str], defaults: Sequence[Any], slow: Callable[..., Completion[None]]) -> None:
+        self.branches: tuple[Branch, ...] = ()
+        self.defaults, self.names, self.slow, self.known = tuple(defaults), tuple(names), slow, KNOWN
+
+
+class Branch:
+    """A launch of some types on a device.
+
+    Attributes:
+        entry: what is launched.
+        keys: what each argument is to be: of an array the key of its form, of a number its class.
+        pack: from lengths and numbers to the bytes before those of the arrays; None where there are no numbers.
+        plan: see :class:`PlanView`.
+        uses: how each array is used.
+    """
+
+    __slots__ = ("device", "entry", "keys", "pack", "plan", "uses")
+
+    def __init__(self, specialization: Specialization, ndim: int) -> None:
+        signature = specialization.signature
+        self.device, self.entry, self.keys = specialization.device, specialization.loading.entry, tuple(specialization.keys)
+        self.uses = uses_of("".join(kind for kind in signature.pattern if kind in ARRAYS))
+        numbers = [kind for kind in signature.pattern if kind not in ARRAYS]
+        self.pack = None
+        if numbers:
+            self.pack = _by_parts(signature.pack, ndim, numbers) if COMPLEX in numbers else signature.pack
+        head = WORD * (ndim + len(numbers) + numbers.count(COMPLEX))
+        bounds = [word for b in specialization.bounds for word in (b.place, b.axis, b.offset, b.dimension)]
+        kinds = [kind in ARRAYS for kind in signature.pattern]
+        self.plan = _words(head, ndim, len(specialization.bounds), *kinds, *bounds)
+
+
+def _by_parts(pack: Callable[..., bytes], ndim: int, numbers: Sequence[str]) -> Callable[..., bytes]:
+    """As ``pack``, which takes complex numbers as two, for the numbers themselves."""
+
+    def pack_parts(*values: Any) -> bytes:
+        parts = list(values[:ndim])
+        for kind, value in zip(numbers, values[ndim:], strict=True):
+            parts += (value.real, value.imag) if kind == COMPLEX else (value,)
+        return pack(*parts)
+
+    return pack_parts
+
+
+class Uses:
+    """How a launch uses its arrays, in their order; :func:`uses_of` gives one for many.
+
+    Attributes:
+        kinds: of each, ``ARRAY`` or ``READ``.
+        are_written: the same in words, 1 or 0.
+    """
+
+    __slots__ = ("are_written", "kinds")
+
+    def __init__(self, kinds: str) -> None:
+        self.kinds, self.are_written = kinds, _words(*(kind == ARRAY for kind in kinds))
+
+
+@functools.lru_cache(1024)
+def uses_of(kinds: str) -> Uses:
+    """How arrays are used."""
+    return Uses(kinds)
+
+
+class RepeatedStep:
+    """One launch of a call that is made again.
+
+    Attributes:
+        loading: the compiled kernel; kept.
+        block: of its arguments, with words to be replaced.
+        addresses: for each array, in words: where it is in the block, whose address it has, and how far behind that it is.
+        number_places: for each number, in words: where it is in the block, of how many bytes, and which operand it is.
+        packs: of each number.
+        users: whose buffers it uses, in words.
+        uses: how it uses these.
+
+    Who has something is a number: of an operand, behind these of a result, ``SCRATCH``, or below that of a constant buffer.
+    """
+
+    __slots__ = ("addresses", "block", "entry", "loading", "number_places", "packs", "size", "users", "uses")
+
+    def __init__(
+        self,
+        loading: PendingKernel,
+        size: int,
+        block: bytes,
+        addresses: Sequence[tuple[int, int, int]],
+        numbers: Sequence[tuple[int, int, int, Callable[[Any], bytes]]],
+        users: Sequence[tuple[int, str]],
+    ) -> None:
+        self.loading, self.entry, self.size, self.block = loading, loading.entry, size, block
+        self.addresses = _words(*[word for each in addresses for word in each])
+        self.number_places = _words(*[word for each in numbers for word in each[:3]])
+        self.packs = tuple([pack for *_, pack in numbers])
+        self.users = _words(*[user for user, _ in users])
+        self.uses = uses_of("".join(kind for _, kind in users))
+
+    def also_writes(self, whose: int) -> None:
+        """Have it write to what it is not given as an argument."""
+        self.users += _words(whose)
+        self.uses = uses_of(self.uses.kinds + ARRAY)
+
+
+class RepeatedCall:
+    """What a call of an operation goes by that was made before with operands of the same forms.
+
+    Attributes:
+        shares: tells whether an operand shares elements with the last one, where it has the same buffer.
+        apart: operands of which that is asked, in words: which, and whether that may be the last one itself.
+        results: of each its bytes and its form, in turns.
+        room: bytes of scratch memory; None where there is none, or it lies behind the first result.
+        constants: buffers.
+        plan: see :class:`RepeatedPlan`.
+    """
+
+    __slots__ = ("apart", "constants", "device", "known", "plan", "results", "room", "shares", "steps")
+
+    def __init__(
+        self,
+        device: Device,
+        operands: int,
+        apart: Sequence[Apart],
+        results: Sequence[tuple[int, Form]],
+        room: int | None,
+        constants: Sequence[Buffer],
+        steps: Sequence[RepeatedStep],
+        returned: int | tuple[int, ...],
+    ) -> None:
+        self.device, self.room, self.known = device, room, KNOWN
+        self.shares = apart[0].shares if apart else None
+        self.apart = _words(*[word for each in apart for word in (each.place, each.may_be_it)])
+        self.results = tuple([part for result in results for part in result])
+        self.constants, self.steps = tuple(constants), tuple(steps)
+        places = returned if isinstance(returned, tuple) else (returned,)
+        self.plan = _words(operands, len(places) if isinstance(returned, tuple) else -1, *places)
+
+
+class Apart(NamedTuple):
+    """A condition under which an operand is to be read as it was before the call.
+
+    It has the buffer of the last operand, which is written, and shares elements with that.
+
+    Attributes:
+        place: of the operand.
+        last: that of the last.
+        may_be_it: whether it may be the last one itself.
+        shares: of both, whether they share elements.
+    """
+
+    place: int
+    last: int
+    may_be_it: bool
+    shares: Callable[[Array, Array], bool]
+
+    def source(self) -> str:
+        """The condition as an expression of ``x0`` and so on."""
+        one, other = f"x{self.place}", f"x{self.last}"
+        condition = f"{one}._buffer is {other}._buffer and {self.shares.__name__}({one}, {other})"
+        return f"{one} is not {other} and {condition}" if self.may_be_it else condition
+
+
+class BoundCall:
+    """What a bound launch goes by.
+
+    Attributes:
+        buffers: of its arrays.
+        uses: how they are used.
+    """
+
+    __slots__ = ("block", "buffers", "entry", "known", "size", "stream", "uses")
+
+    def __init__(self, stream: Stream, entry: int, size: int, block: bytes, buffers: Sequence[Buffer], kinds: str) -> None:
+        self.stream, self.entry, self.size, self.block = stream, entry, size, block
+        self.buffers, self.uses, self.known = tuple(buffers), uses_of(kinds), KNOWN
+
+
+def _words(*values: int) -> bytes:
+    return struct.pack(f"={len(values)}q", *values)
+
+
+def _note_torn(error: BaseException, timeline: Timeline, uses: Uses, *buffers: Buffer) -> None:
+    """Note that an operation may use buffers though its number got lost."""
+    written, read = ([b for b, kind in zip(buffers, uses.kinds, strict=True) if kind == each] for each in (ARRAY, READ))
+    record_torn(error, timeline, written, read)
+
+
+def _refuse_arguments(*_: Any, **__: Any) -> None:
+    raise TypeError("a bound launch has its arguments; it is called with none")
+
+
+# Views
+
+
+class FormView(Object):
+    """A form."""
+
+    key: int = slot(Form, "key")
+    shape: Tuple = slot(Form, "shape")
+
+
+class ArrayView(Object):
+    """An array."""
+
+    form: FormView = slot(Array, "_form")
+    start: int = slot(Array, "_address")  #: 0, as those that follow, of an array that was freed
+    buffer: BufferView = slot(Array, "_buffer")
+    packed: Bytes = slot(Array, "_packed")  #: or Python's None
+
+
+class FrameView(Object):
+    """What is current."""
+
+    stream: StreamView = slot(Frame, "stream")  #: or Python's None
+
+
+class StreamView(Object):
+    """A stream."""
+
+    device: int = slot(Stream, "device")
+    launch: int = slot(Stream, "_launch")
+    timeline: int = slot(Stream, "timeline")
+
+
+class CompletionView(Object):
+    """A completion."""
+
+    timeline: int = slot(Completion, "_timeline")
+    value: int = slot(Completion, "_value")
+    outcome: int = slot(Completion, "_outcome")
+
+
+class KnownView(Tuple):
+    """Objects that are the same for all launches, as a tuple has them."""
+
+    none: int
+    int_class: int
+    exception_class: int
+    array_class: int
+    form_class: int
+    buffer_class: int
+    stream_class: int
+    completion_class: int
+    missing: int
+    sites: int
+    frames: int
+    current_stream: int
+    outside: int
+    note_torn: int
+    refuse_arguments: int
+    pools: int
+    allocators: int
+    allocator_of: int
+    memory: memory_views.KnownView
+    pack: int
+    pool_count: int
+    record_write: int
+    record_read: int
+
+
+class UsesView(Object):
+    """How a launch uses its arrays."""
+
+    are_written: Bytes = slot(Uses, "are_written")
+
+
+class BranchView(Object):
+    """A branch."""
+
+    device: int = slot(Branch, "device")
+    entry: int = slot(Branch, "entry")
+    keys: Tuple = slot(Branch, "keys")
+    pack: int = slot(Branch, "pack")
+    plan: Bytes = slot(Branch, "plan")
+    uses: UsesView = slot(Branch, "uses")
+
+
+class PlanView(Struct):
+    """How a launch is checked and packed."""
+
+    head: int  #: bytes before those of the arrays
+    dimensions: int
+    bounds: int  #: how many bounds there are, behind the rest
+    are_arrays: Cell[int] = words(0)  #: of each argument, whether it is one
+
+
+class Bound(Struct):
+    """A dimension of an array that a launch must not go beyond: as :class:`aiodev._kernel.analysis.bounds.Access` has it."""
+
+    place: int
+    axis: int
+    offset: int
+    dimension: int
+
+
+class KernelCallView(Object):
+    """What a kernel's call function goes by."""
+
+    branches: Tuple = slot(KernelCall, "branches")
+    defaults: Tuple = slot(KernelCall, "defaults")
+    names: Tuple = slot(KernelCall, "names")
+    slow: int = slot(KernelCall, "slow")
+    known: KnownView = slot(KernelCall, "known")
+
+
+class RepeatedStepView(Object):
+    """One launch of a call that is made again."""
+
+    entry: int = slot(RepeatedStep, "entry")
+    size: int = slot(RepeatedStep, "size")
+    block: Bytes = slot(RepeatedStep, "block")
+    addresses: Bytes = slot(RepeatedStep, "addresses")
+    number_places: Bytes = slot(RepeatedStep, "number_places")
+    packs: Tuple = slot(RepeatedStep, "packs")
+    users: Bytes = slot(RepeatedStep, "users")
+    uses: UsesView = slot(RepeatedStep, "uses")
+
+
+class AddressPlace(Struct):
+    """Where an address goes."""
+
+    offset: int
+    whose: int
+    distance: int
+
+
+class NumberPlace(Struct):
+    """Where a number goes."""
+
+    offset: int
+    nbytes: int
+    operand: int
+
+
+class ApartPlace(Struct):
+    """Which operand is to be apart from the last one."""
+
+    place: int
+    may_be_it: int
+
+
+class RepeatedPlan(Struct):
+    """What a call takes and gives."""
+
+    operands: int
+    returned: int  #: how many objects it gives, as a tuple; -1 where it is one, and no tuple
+    places: Cell[int] = words(0)  #: of these
+
+
+class RepeatedCallView(Object):
+    """What a call goes by that was made before."""
+
+    apart: Bytes = slot(RepeatedCall, "apart")
+    constants: Tuple = slot(RepeatedCall, "constants")
+    device: int = slot(RepeatedCall, "device")
+    plan: Bytes = slot(RepeatedCall, "plan")
+    results: Tuple = slot(RepeatedCall, "results")
+    room: int = slot(RepeatedCall, "room")
+    shares: int = slot(RepeatedCall, "shares")
+    steps: Tuple = slot(RepeatedCall, "steps")
+    known: KnownView = slot(RepeatedCall, "known")
+
+
+class BoundCallView(Object):
+    """What a bound launch goes by."""
+
+    stream: StreamView = slot(BoundCall, "stream")
+    entry: int = slot(BoundCall, "entry")
+    size: int = slot(BoundCall, "size")
+    block: int = slot(BoundCall, "block")
+    buffers: Tuple = slot(BoundCall, "buffers")
+    uses: UsesView = slot(BoundCall, "uses")
+    known: KnownView = slot(BoundCall, "known")
+
+
+#: Whose offsets are in the code.
+VIEWS: tuple[type[Struct], ...] = (
+    *memory_views.VIEWS, FormView, ArrayView, FrameView, StreamView, CompletionView, UsesView, BranchView, KernelCallView,
+    BoundCallView, RepeatedStepView, RepeatedCallView,
+)  # fmt: skip
+
+#: In the order of :class:`KnownView`.
+KNOWN = (
+    None, int, Exception, Array, Form, Buffer, Stream, Completion, MISSING, callsites.sites, context.variable, current_stream,
+    callsites.outside, _note_torn, _refuse_arguments, allocators.pools, vars(allocators), allocators.allocator_of,
+    memory_views.KNOWN, "_pack", "pool_count", "_record_write", "_record_read",
+)  # fmt: skip

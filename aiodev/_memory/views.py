@@ -1,0 +1,91 @@
+"""Buffers and allocators as native code sees them (:mod:`aiodev._native.objects`)."""
+
+from __future__ import annotations
+
+from aiodev._memory.allocator import CachingAllocator, DeviceBuffer
+from aiodev._memory.block import CACHED, LIVE, Bin, Block
+from aiodev._memory.buffer import Buffer, Uses
+from aiodev._memory.stats import Totals
+from aiodev._native.fields import Struct
+from aiodev._native.objects import List, Object, Tuple, slot
+
+__all__ = ["KNOWN", "VIEWS", "AllocatorView", "BinView", "BlockView", "BufferView", "KnownView", "TotalsView"]
+
+
+class BufferView(Object):
+    """A buffer, and the last operations that use it: objects of timelines and of ints."""
+
+    start: int = slot(Buffer, "address")
+    source: int = slot(Buffer, "source")
+    block: BlockView = slot(Buffer, "block")
+    writer: int = slot(Buffer, "_writer")
+    written: int = slot(Buffer, "_written")
+    reader: int = slot(Buffer, "_reader")
+    read: int = slot(Buffer, "_read")
+    readers: int = slot(Buffer, "_readers")
+
+
+class BlockView(Object):
+    """A block."""
+
+    bin: BinView = slot(Block, "bin")
+    listed: int = slot(Block, "listed")
+    start: int = slot(Block, "address")
+    size: int = slot(Block, "size")
+    state: int = slot(Block, "state")
+    timeline: int = slot(Block, "timeline")
+    value: int = slot(Block, "value")
+    uses: int = slot(Block, "uses")
+
+
+class BinView(Object):
+    """The cached blocks of one size."""
+
+    free: List = slot(Bin, "free")
+
+
+class TotalsView(Object):
+    """The accounts of a device: ints."""
+
+    allocated: int = slot(Totals, "allocated")
+    allocated_ever: int = slot(Totals, "allocated_ever")
+    allocations: int = slot(Totals, "allocations")
+    frees: int = slot(Totals, "frees")
+    peak_allocated: int = slot(Totals, "peak_allocated")
+
+
+class AllocatorView(Object):
+    """An allocator."""
+
+    bin_of_request: int = slot(CachingAllocator, "_bin_of_request")
+    pending: Object = slot(CachingAllocator, "pending")
+    totals: TotalsView = slot(CachingAllocator, "totals")
+
+
+class KnownView(Tuple):
+    """Objects that are the same for all allocations, as a tuple has them."""
+
+    none: int
+    allocator_class: int
+    buffer_class: int
+    uses_class: int
+    zero: int
+    minus_one: int
+    true: int
+    live: int
+    cached: int
+    allocate: int
+    release: int
+    forget_done: int
+    counters: int
+    append: int
+    rotate: int
+
+
+#: In the order of :class:`KnownView`.
+KNOWN = (
+    None, CachingAllocator, DeviceBuffer, Uses, 0, -1, True, LIVE, CACHED, "allocate", "_release", "forget_done", "counters",
+    "append", "rotate",
+)  # fmt: skip
+#: Whose offsets are in the code.
+VIEWS: tuple[type[Struct], ...] = (BufferView, BlockView, BinView, TotalsView, AllocatorView)
