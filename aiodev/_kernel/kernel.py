@@ -21,7 +21,7 @@ from aiodev._core.streams.stream import Stream
 from aiodev._kernel.analysis.bounds import check_bounds
 from aiodev._kernel.compile.service import PendingKernel, service
 from aiodev._kernel.dispatch.launch import KernelCaller, become
-from aiodev._kernel.dispatch.native_functions import native_function
+from aiodev._kernel.dispatch.native_functions import as_method, native_function
 from aiodev._kernel.dispatch.parameters import complete, parameters_of
 from aiodev._kernel.dispatch.pending import KernelWait
 from aiodev._kernel.dispatch.signature import ARRAYS, key_of
@@ -157,7 +157,7 @@ class Kernel:
     __iter__ = None
     __contains__ = None
 
-    def __getitem__(self, shape: Any) -> Callable[..., Completion[None]]:
+    def _choose(self, shape: Any) -> Callable[..., Completion[None]]:
         """The kernel over ``shape``, or over ``(shape, stream)``; call it to launch.
 
         Raises:
@@ -173,6 +173,9 @@ class Kernel:
                 return _at(self._call, shape)
         size, _, stream = parse_config(self.name, 1, shape)
         return _at(self._call, size if stream is None else (size, stream))
+
+    #: Native code does what is usual there, and calls this else.
+    __getitem__ = _choose
 
     def __call__(self, *args: Any) -> None:
         """Run the body for one index, here, in Python: what a call from another kernel's body means, compiled or not.
@@ -282,6 +285,11 @@ class Kernel:
         """What launches, given a configuration and arguments."""
         return self._caller.call
 
+    @once
+    def _line_call(self) -> Callable[..., Completion[None]] | None:
+        """The same; None where there is more than one index."""
+        return self._call if self.ndim == 1 else None
+
     def _launch_slowly(self, config: LineConfig | LaunchConfig, *args: Any, **named: Any) -> Completion[None]:
         """Launch with every check, and remember the types."""
         site = callsites.here()
@@ -306,6 +314,9 @@ class Kernel:
         caller = self.__dict__.get("_caller")
         if caller is not None:
             caller.renew(self._specializations.recent)
+
+
+as_method(Kernel, "__getitem__", "choose_launch")
 
 
 # Calling a ``partial`` costs less than calling an object with a ``__call__`` in Python, by about a tenth of a launch.

@@ -29,7 +29,7 @@ __all__ = [
     "OBJECTS", "TABLE", "Bytes", "List", "Object", "Tuple", "allocate_object", "append", "as_int", "call", "call_method",
     "check_layouts", "clear_error", "decrement", "dict_item", "error_matches", "fetch_error", "frame_back", "frame_code",
     "frame_offset", "get_attribute", "get_item", "get_place", "increment", "is_subclass", "is_true", "new_bytes",
-    "new_int", "new_tuple", "normalize_error", "offsets_of", "read_context", "restore_error", "running_frame",
+    "new_int", "new_method", "new_tuple", "normalize_error", "offsets_of", "read_context", "restore_error", "running_frame",
     "show_error", "slot",
 ]  # fmt: skip
 
@@ -127,6 +127,8 @@ new_int = External("PyLong_FromLongLong", int64(int64))
 new_bytes = External("PyBytes_FromStringAndSize", int64(int64, int64))
 #: Without items, which are to be written at once.
 new_tuple = External("PyTuple_New", int64(int64))
+#: A function bound to an object.
+new_method = External("PyMethod_New", int64(int64, int64))
 #: -1 with an exception.
 is_true = External("PyObject_IsTrue", int32(int64))
 #: ``mapping[key]``; 0 with an exception.

@@ -304,9 +304,11 @@ async def test_what_a_callback_raises_goes_to_the_loops_handler() -> None:
     """And the next callback is called."""
     loop, seen, told = asyncio.get_running_loop(), list[Any](), asyncio.Event()
     loop.set_exception_handler(lambda loop, context: seen.append(context["exception"]))
-    call = Stream("cpu").call(int)
-    call.add_done_callback(lambda done: 1 / 0)
-    call.add_done_callback(lambda done: told.set())
+    stream = Stream("cpu")
+    with Latch(stream):  # done between the two, it would have the second called first
+        call = stream.call(int)
+        call.add_done_callback(lambda done: 1 / 0)
+        call.add_done_callback(lambda done: told.set())
     await told.wait()
     assert [type(error) for error in seen] == [ZeroDivisionError]
 

@@ -20,7 +20,7 @@ from aiodev._memory.allocator import DeviceBuffer
 from aiodev._native import native_code
 from aiodev._native.objects import check_layouts, offsets_of
 
-__all__ = ["SOURCES", "native_function", "native_key"]
+__all__ = ["SOURCES", "as_method", "native_function", "native_key"]
 
 _NATIVE = "aiodev._kernel.dispatch.native"
 #: What the code comes from, beside the classes whose offsets it has.
@@ -38,6 +38,15 @@ def native_function(name: str, own: object) -> Callable[..., Any] | None:
         _code.ask()
         return None
     return functions[name](own)
+
+
+def as_method(owner: type, name: str, function: str) -> None:
+    """Have a method of a class be a function of the native code when that is there, which then has its instances."""
+    _methods.append((owner, name, function))
+
+
+_methods: list[tuple[type, str, str]] = []
+as_method(DeviceBuffer, "__del__", "release_buffer")
 
 
 class _Code:
@@ -66,12 +75,13 @@ class _Code:
             code = native_code.load(_NATIVE, native_key(), given=KNOWN)
             module = importlib.import_module(_NATIVE)
             functions = {name: code.method(getattr(module, name)) for name in module.__all__}
-            release = code.descriptor(module.release_buffer, DeviceBuffer)
+            methods = [(owner, name, code.descriptor(getattr(module, own), owner)) for owner, name, own in _methods]
         except Exception as error:
             _log.warning("calls take longer than they could, since their native code cannot be made: %s", error)
             return
         self.functions = functions
-        DeviceBuffer.__del__ = release
+        for owner, name, method in methods:
+            setattr(owner, name, method)
 
 
 def native_key() -> str:

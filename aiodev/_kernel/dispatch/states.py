@@ -292,6 +292,7 @@ class KnownView(Tuple):
 
     none: int
     int_class: int
+    tuple_class: int
     exception_class: int
     array_class: int
     form_class: int
@@ -309,6 +310,8 @@ class KnownView(Tuple):
     allocators: int
     allocator_of: int
     memory: memory_views.KnownView
+    choose: int
+    line_call: int
     pack: int
     pool_count: int
     record_write: int
@@ -438,7 +441,8 @@ VIEWS: tuple[type[Struct], ...] = (
 
 #: In the order of :class:`KnownView`.
 KNOWN = (
-    None, int, Exception, Array, Form, Buffer, Stream, Completion, MISSING, callsites.sites, context.variable, current_stream,
-    callsites.outside, _note_torn, _refuse_arguments, allocators.pools, vars(allocators), allocators.allocator_of,
-    memory_views.KNOWN, "_pack", "pool_count", "_record_write", "_record_read",
+    None, int, tuple, Exception, Array, Form, Buffer, Stream, Completion, MISSING, callsites.sites, context.variable,
+    current_stream, callsites.outside, _note_torn, _refuse_arguments, allocators.pools, vars(allocators),
+    allocators.allocator_of, memory_views.KNOWN, "_choose", "_line_call", "_pack", "pool_count", "_record_write",
+    "_record_read",
 )  # fmt: skip

@@ -13,8 +13,8 @@ which check everything and say what is wrong. What they go by, those have found 
 4.  Only an ``Exception`` means that a call is not known; Ctrl-C goes on.
 """
 
-from aiodev._kernel.dispatch.native.launch import launch_bound, launch_kernel
+from aiodev._kernel.dispatch.native.launch import choose_launch, launch_bound, launch_kernel
 from aiodev._kernel.dispatch.native.release import release_buffer
 from aiodev._kernel.dispatch.native.repeat import repeat
 
-__all__ = ["launch_bound", "launch_kernel", "release_buffer", "repeat"]
+__all__ = ["choose_launch", "launch_bound", "launch_kernel", "release_buffer", "repeat"]

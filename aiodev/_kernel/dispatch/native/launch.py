@@ -25,7 +25,7 @@ from aiodev._kernel.dispatch.states import (
 )
 from aiodev._native.compile import inner, method
 from aiodev._native.fields import WORD, Cell
-from aiodev._native.intrinsics import copy_memory, on_stack
+from aiodev._native.intrinsics import copy_memory, given_object, on_stack
 from aiodev._native.objects import (
     Bytes,
     Object,
@@ -36,15 +36,41 @@ from aiodev._native.objects import (
     call_method,
     clear_error,
     decrement,
+    get_attribute,
     increment,
     new_bytes,
+    new_method,
 )
 
-__all__ = ["launch_bound", "launch_kernel"]
+__all__ = ["choose_launch", "launch_bound", "launch_kernel"]
 
 #: What stands for a result where a launch is not known: no address.
 _UNKNOWN = 1
 _MOST_DIMENSIONS = 3
+
+
+@method
+def choose_launch(own: Object, given: Cell[int], count: int, names: Tuple | None) -> int:
+    """``kernel[n]`` or ``kernel[n, stream]``, of a kernel with one index; all else is Python's."""
+    known = KnownView(given_object())
+    launch = get_attribute(own, known.line_call)
+    if launch == 0:
+        return 0
+    config = Object(given.value)
+    is_usual = config.type == known.int_class
+    if config.type == known.tuple_class and Tuple(config.address).length == 2:
+        parts = Tuple(config.address).items
+        is_usual = Object(parts.value).type == known.int_class and Object(parts[1].value).type == known.stream_class
+    chosen = 0
+    if is_usual and launch != known.none:
+        chosen = new_method(launch, config)
+    else:
+        words: Cell[int] = Cell(on_stack(WORD * 2))
+        words[0].value = own.address
+        words[1].value = config.address
+        chosen = call_method(known.choose, words, 2, 0)
+    decrement(launch)
+    return chosen
 
 
 @method

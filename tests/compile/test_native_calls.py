@@ -1,0 +1,387 @@
+"""Calls in native code: what they leave to Python, what they keep of what they are given, and that there is no other result."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aiodev
+from aiodev import kernels
+from aiodev._core import sources
+from aiodev._kernel.dispatch import native_functions, states
+from aiodev._memory.allocator import DeviceBuffer
+from aiodev._native import objects
+from aiodev._native.objects import Object, Tuple, check_layouts, offsets_of, slot
+
+WAIT = 30  # seconds that no test takes
+
+
+@aiodev.kernel
+def axpy(i: int, a: float, x: Any, y: Any, out: Any) -> None:
+    out[i] = a * x[i] + y[i]
+
+
+@aiodev.kernel
+def scale(i: int, x: Any, factor: float = 2.0) -> None:
+    x[i] *= factor
+
+
+@aiodev.kernel(ndim=2)
+def turn(i: int, j: int, x: Any, out: Any) -> None:
+    out[j, i] = x[i, j]
+
+
+@aiodev.kernel
+def phase(i: int, z: complex, x: Any) -> None:
+    x[i] = x[i] * z
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loaded() -> None:
+    """The code is there."""
+    aiodev.init_blocking("cpu")
+    until = time.monotonic() + WAIT
+    while native_functions.native_function("repeat", object()) is None:
+        assert time.monotonic() < until
+        time.sleep(0.001)
+
+
+@pytest.fixture
+def stream() -> Iterator[aiodev.Stream]:
+    with aiodev.Stream("cpu") as made:
+        yield made
+        made.synchronize_blocking()
+
+
+def learn(act: Callable[[], object], stream: aiodev.Stream, times: int = 80) -> None:
+    """Have a call be known."""
+    for _ in range(times):
+        act()
+        stream.synchronize_blocking()
+
+
+def is_native(kernel: aiodev.Kernel) -> bool:
+    return "built-in" in repr(kernel._call.func)
+
+
+# Results
+
+
+def test_arguments_by_position_by_name_and_by_default(stream: aiodev.Stream) -> None:
+    """In any mixture, and with what only Python's way knows to say."""
+    x, y = aiodev.ones(4, "f8"), aiodev.full(4, 3.0, "f8")
+    out = aiodev.zeros(4, "f8")
+    learn(lambda: axpy[4](2.0, x, y, out), stream)
+    learn(lambda: scale[4](x, 1.0), stream)
+    assert is_native(axpy) and is_native(scale)
+    for number, act in enumerate(
+        (
+            lambda a: axpy[4](a, x, y, out),
+            lambda a: axpy[4](a, x, y, out=out),
+            lambda a: axpy[4](a=a, out=out, y=y, x=x),
+            lambda a: axpy[4, stream](a, x, out=out, y=y),
+            lambda a: stream.launch(axpy, 4, a, x, y, out),
+        )
+    ):
+        act(float(number))
+        assert (out.numpy_blocking() == number + 3).all()
+    scale[4](x)
+    scale[4](factor=4.0, x=x)
+    assert (x.numpy_blocking() == 8).all()
+    for wrong in (lambda: axpy[4](1.0, x, y), lambda: axpy[4](1.0, x, y, out, out), lambda: axpy[4](1.0, x, y, nothing=out)):
+        with pytest.raises(aiodev.LaunchError):
+            wrong()
+    with pytest.raises(aiodev.LaunchError, match="x"):
+        axpy[4](1.0, x, y, x=out)
+
+
+def test_any_shape_and_stream(stream: aiodev.Stream) -> None:
+    """Two dimensions, none of an index, more than there are; on this stream and another."""
+    host = np.arange(6.0).reshape(2, 3)
+    x, out = aiodev.asarray(host, device="cpu"), aiodev.zeros((3, 2), "f8", "cpu")
+    learn(lambda: turn[2, 3](x, out), stream)
+    assert is_native(turn) and (out.numpy_blocking() == host.T).all()
+    out[:] = 0.0
+    turn[0, 3](x, out)
+    assert not out.numpy_blocking().any()
+    other = aiodev.Stream("cpu")
+    turn[2, 3, other](x, out).synchronize_blocking()
+    assert (out.numpy_blocking() == host.T).all()
+    with pytest.raises(aiodev.LaunchError):
+        turn[3, 3](x, out)
+    with pytest.raises(aiodev.LaunchError):
+        turn[-1, 3](x, out)
+
+
+def test_what_a_kernel_is_launched_over(stream: aiodev.Stream) -> None:
+    """Whatever is an integer or a shape, with a stream or without, and nothing else."""
+
+    class OtherStream(aiodev.Stream):
+        pass
+
+    x, four = aiodev.zeros(4, "f8", "cpu"), np.int64(4)
+    shapes = 4, (4,), [4], four, (4, stream), ((4,), stream), ([4], stream), (four, stream), (4, OtherStream("cpu"))
+    for shape in shapes:
+        x[:] = 1.0
+        scale[shape](x).synchronize_blocking()
+        assert (x.numpy_blocking() == 2).all(), shape
+    for wrong in (-1, 4.0, "4", None, (4, 4), (4, None), (stream, 4), (), 1 << 63):
+        with pytest.raises(aiodev.LaunchError):
+            scale[wrong](x)
+    for pair in ((2, 2), (2, 2, stream), ((2, 2), stream)):
+        y = aiodev.zeros((2, 2), "f8", "cpu")
+        turn[pair](aiodev.ones((2, 2), "f8", "cpu"), y).synchronize_blocking()
+        assert y.numpy_blocking().all()
+    with pytest.raises(aiodev.LaunchError):
+        turn[4]
+
+
+def test_what_has_other_types_is_never_taken_for_known(stream: aiodev.Stream) -> None:
+    """Dtypes, views, numbers of all kinds, and what is no argument at all: in any order, each as if it were the first."""
+    chance = random.Random(5)
+    arrays = {dtype: aiodev.ones(6, dtype, "cpu") for dtype in ("f4", "f8", "i4", "i8", "c16")}
+    for _ in range(400):
+        dtype = chance.choice(list(arrays))
+        x = arrays[dtype][:: chance.choice((1, 2))]
+        out = aiodev.zeros(6, dtype, "cpu")[: x.size]
+        a = chance.choice((2, 2.0, np.float32(2), np.int64(2), True))
+        expected = a * x.numpy_blocking() + x.numpy_blocking()
+        axpy[x.size](a, x, x, out)
+        assert np.allclose(out.numpy_blocking(), expected), (dtype, a)
+    x, free = arrays["f8"], aiodev.ones(6, "f8", "cpu")
+    free.free()
+    for wrong in (np.ones(6), None, free, [1.0]):
+        with pytest.raises(aiodev.ClosedError if wrong is free else aiodev.LaunchError):
+            axpy[6](1.0, x, wrong, x)
+    with pytest.raises(aiodev.LaunchError):
+        axpy[7](1.0, x, x, x)
+    axpy[6](1.0, x, x, x)
+    assert (x.numpy_blocking() == 2).all()
+
+
+def test_numbers_that_do_not_fit_are_refused(stream: aiodev.Stream) -> None:
+    """By their names, and the stream goes on."""
+    x = aiodev.ones(4, "i8", "cpu")
+    learn(lambda: scale[4](x, 1), stream)
+    with pytest.raises(aiodev.LaunchError, match="factor"):
+        scale[4](x, 1 << 70)
+    scale[4](x, 3)
+    assert (x.numpy_blocking() == 3).all()
+    z = aiodev.ones(4, "c16", "cpu")
+    learn(lambda: phase[4](1j, z), stream, 4 * 20)
+    assert np.allclose(z.numpy_blocking(), 1)
+    y = aiodev.ones(3, "u1", "cpu")
+    for _ in range(4):
+        kernels.add(y, 1)
+    with pytest.raises(OverflowError):
+        kernels.add(y, 300)
+    assert (kernels.add(y, 2).numpy_blocking() == 3).all()
+
+
+def test_ctrl_c_in_what_packs_a_number_goes_on(stream: aiodev.Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no number that does not fit, so nothing is launched, and the next launch is as any."""
+    z = aiodev.ones(4, "c16", "cpu")
+    learn(lambda: phase[4](1 + 0j, z), stream)
+    before, branches = stream.timeline.submitted, phase._caller._own.branches
+    (branch,) = [each for each in branches if complex in each.keys]
+    pack = branch.pack
+
+    def interrupt(*numbers: Any) -> bytes:
+        raise KeyboardInterrupt
+
+    branch.pack = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        phase[4](1 + 0j, z)
+    branch.pack = pack
+    assert stream.timeline.submitted == before
+    phase[4](2 + 0j, z)
+    assert (z.numpy_blocking() == 2).all()
+
+
+def test_programs_have_the_results_of_pythons_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the native code cannot be made every call takes the long way, with a warning; a program computes the same."""
+
+    def program() -> list[Any]:
+        chance, results = random.Random(3), []
+        with aiodev.Stream("cpu"):
+            values = [aiodev.asarray(np.arange(n, dtype="f8").reshape(-1, 2), device="cpu") for n in (4, 8)]
+            for _ in range(120):
+                x = chance.choice(values)
+                made = chance.choice(
+                    (
+                        lambda x: kernels.add(x, x[::-1]),
+                        lambda x: kernels.multiply(x, 0.5),
+                        lambda x: kernels.softmax(x),
+                        lambda x: x.sum(axis=0, keepdims=True) + x,
+                        lambda x: kernels.add(x[1:], x[:-1], out=x[1:]),
+                    )
+                )(x)
+                results.append(made.numpy_blocking())
+        return results
+
+    native = program()
+    for operation in (kernels.add, kernels.multiply, kernels.softmax, kernels.sum):
+        operation.operation.forget()
+    monkeypatch.setattr(native_functions, "_code", native_functions._Code())
+    monkeypatch.setattr(native_functions._code, "_is_asked_for", True)
+    assert native_functions.native_function("repeat", object()) is None
+    for ours, pythons in zip(native, program(), strict=True):
+        np.testing.assert_array_equal(ours, pythons)
+
+
+# References
+
+
+def test_nothing_is_kept_and_nothing_let_go_too_often(stream: aiodev.Stream) -> None:
+    """Of arguments, stream, timeline, buffers, blocks and forms: as many references after thousands of calls as before."""
+    x, out = aiodev.ones((2, 8), "f4", "cpu"), aiodev.zeros((2, 8), "f4", "cpu")
+    number, row = np.float32(2), x[0]
+    bound = scale.bind((2, stream), row, 1.0)
+    acts: list[Callable[[], object]] = [
+        lambda: axpy[2, stream](2.0, row, row, out=row),
+        lambda: axpy[2](number, row, row, row),
+        bound,
+        lambda: kernels.add(x, x),
+        lambda: kernels.add(x, x, out=out),
+        lambda: kernels.multiply(x, number),
+        lambda: kernels.softmax(x),
+        lambda: kernels.std(x),
+        lambda: kernels.concat([x, out, x]),
+        lambda: kernels.unstack(x),
+        lambda: pytest.raises(aiodev.LaunchError, axpy[2], "no", row, row, row),
+    ]
+    for act in acts:
+        learn(act, stream, 100)
+    watched = [x, out, row, number, stream, stream.timeline, x._buffer, out._buffer, x._buffer.block, x._form, row._form]
+    watched += [None, 0, True, states.KNOWN, type(x._buffer), aiodev.Array, aiodev.Completion]
+
+    def counts() -> list[int]:
+        gc.collect()
+        return [sys.getrefcount(each) for each in watched]
+
+    def run() -> None:
+        for act in acts:
+            for _ in range(500):
+                act()
+            stream.synchronize_blocking()
+
+    run()
+    before, objects_before = counts(), len(gc.get_objects())
+    run()
+    changes = [after - count for count, after in zip(before, counts(), strict=True)]
+    assert all(abs(change) <= 40 for change in changes), changes
+    assert len(gc.get_objects()) - objects_before < 400
+    assert aiodev.memory.memory_allocated("cpu") < 1 << 20
+
+
+def test_accounts_are_those_of_python(stream: aiodev.Stream) -> None:
+    """Bytes in use, and how often there were allocations and ends of buffers."""
+    x = aiodev.ones(100, "f8", "cpu")
+    learn(lambda: kernels.add(x, x), stream)
+    gc.collect()
+    before = aiodev.memory.memory_stats("cpu")
+    kept = [kernels.add(x, x) for _ in range(10)]
+    during = aiodev.memory.memory_stats("cpu")
+    size = kept[0]._buffer.block.size
+    assert during["allocated_bytes.all.current"] - before["allocated_bytes.all.current"] == 10 * size
+    stream.synchronize_blocking()
+    kept.clear()
+    assert aiodev.memory.memory_stats("cpu")["allocated_bytes.all.current"] == before["allocated_bytes.all.current"]
+
+
+def test_threads_that_call_and_free() -> None:
+    """An array that one thread frees while another calls with it: an error, or the result; never anything else."""
+    sums = list[float]()
+    errors = list[BaseException]()
+
+    def call(arrays: list[aiodev.Array]) -> None:
+        with aiodev.Stream("cpu") as own:
+            for x in arrays:
+                try:
+                    sums.append(float(kernels.sum(kernels.add(x, x)).numpy_blocking()))
+                except (aiodev.ClosedError, AttributeError) as error:
+                    errors.append(error)
+            own.synchronize_blocking()
+
+    def free(arrays: list[aiodev.Array]) -> None:
+        for x in arrays:
+            try:
+                x.free()
+            except ValueError:  # a call has its memory
+                errors.append(ValueError())
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(20):
+            arrays = [aiodev.ones(8, "f8", "cpu") for _ in range(50)]
+            aiodev.synchronize_blocking("cpu")
+            threads = [threading.Thread(target=target, args=(arrays,)) for target in (call, free)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert set(sums) <= {16.0} and len(sums) + len(errors) >= 20 * 50
+
+
+# Objects
+
+
+class Pair:
+    __slots__ = ("first", "second")
+
+
+class PairView(Object):
+    second: int = slot(Pair, "second")
+
+
+def test_a_slot_is_where_python_has_it() -> None:
+    pair, value = Pair(), object()
+    pair.second = value
+    assert PairView(id(pair)).second == id(value) and PairView(id(pair)).type == id(Pair)
+    assert Tuple(id((pair, value))).length == 2
+    check_layouts()
+
+
+def test_another_python_is_told_from_this(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its native code would read what is not there: it is not made."""
+    monkeypatch.setattr(objects, "_ProbeView", type("Other", (Object,), {}))
+    monkeypatch.setattr(objects._ProbeView, "second", 0, raising=False)
+    with pytest.raises(NotImplementedError, match="layout"):
+        check_layouts()
+
+
+def test_offsets_are_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A class that has its slots elsewhere has other code."""
+    key = native_functions.native_key()
+    assert offsets_of(PairView) != offsets_of(Object)
+    monkeypatch.setattr(native_functions, "VIEWS", (*states.VIEWS, PairView))
+    assert native_functions.native_key() != key
+    sources.compiled_by.cache_clear()
+
+
+def test_code_that_cannot_be_made_is_told_of_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And is not tried again."""
+
+    def fail() -> None:
+        raise NotImplementedError("no such Python")
+
+    monkeypatch.setattr(native_functions, "check_layouts", fail)
+    code = native_functions._Code()
+    with caplog.at_level(logging.WARNING, "aiodev"):
+        code._load()
+    assert not code.functions and "no such Python" in caplog.text
+    assert "built-in" not in repr(DeviceBuffer._release)
