@@ -180,7 +180,7 @@ class CachingAllocator:
         self.private_pools = [pool for pool in pools if not pool.slow_path.is_spent()]
         self.slow_path.others = [pool.slow_path for pool in self.private_pools]
 
-    def allocate(self, nbytes: int, timeline: Timeline) -> Buffer:
+    def _allocate(self, nbytes: int, timeline: Timeline) -> Buffer:
         """A buffer for work that ``timeline`` is given from now on.
 
         Raises:
@@ -219,6 +219,9 @@ class CachingAllocator:
         buffer._read = value
         buffer._readers = None
         return buffer
+
+    #: Native code does what is usual there, and calls this else.
+    allocate = _allocate
 
     def forget_done(self) -> None:
         """Let go of timelines whose work is done, by turns; two at each release keep up with what comes in.

@@ -35,7 +35,9 @@ _FAILED = -1
 @inner
 def allocate(known: KnownView, memory: Object, timeline: int, nbytes: int) -> int:
     """A new buffer of an allocator for work that a timeline is given from now on; 0 with an exception."""
+    method = known.allocate
     if memory.type == known.allocator_class:
+        method = known.allocate_slowly
         made = allocate_object(known.buffer_class, 0)
         if made == 0:
             return 0
@@ -49,7 +51,7 @@ def allocate(known: KnownView, memory: Object, timeline: int, nbytes: int) -> in
     words[0].value = memory.address
     words[1].value = nbytes
     words[2].value = timeline
-    return call_method(known.allocate, words, 3, 0)
+    return call_method(method, words, 3, 0)
 
 
 @inner

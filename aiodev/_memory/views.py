@@ -75,6 +75,7 @@ class KnownView(Tuple):
     live: int
     cached: int
     allocate: int
+    allocate_slowly: int
     release: int
     forget_done: int
     counters: int
@@ -84,8 +85,8 @@ class KnownView(Tuple):
 
 #: In the order of :class:`KnownView`.
 KNOWN = (
-    None, CachingAllocator, DeviceBuffer, Uses, 0, -1, True, LIVE, CACHED, "allocate", "_release", "forget_done", "counters",
-    "append", "rotate",
+    None, CachingAllocator, DeviceBuffer, Uses, 0, -1, True, LIVE, CACHED, "allocate", "_allocate", "_release", "forget_done",
+    "counters", "append", "rotate",
 )  # fmt: skip
 #: Whose offsets are in the code.
 VIEWS: tuple[type[Struct], ...] = (BufferView, BlockView, BinView, TotalsView, AllocatorView)

@@ -7,12 +7,12 @@ import logging
 import random
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from native import load_native
 
 import aiodev
 from aiodev import kernels
@@ -21,8 +21,6 @@ from aiodev._kernel.dispatch import native_functions, states
 from aiodev._memory.allocator import DeviceBuffer
 from aiodev._native import objects
 from aiodev._native.objects import Object, Tuple, check_layouts, offsets_of, slot
-
-WAIT = 30  # seconds that no test takes
 
 
 @aiodev.kernel
@@ -49,10 +47,7 @@ def phase(i: int, z: complex, x: Any) -> None:
 def loaded() -> None:
     """The code is there."""
     aiodev.init_blocking("cpu")
-    until = time.monotonic() + WAIT
-    while native_functions.native_function("repeat", object()) is None:
-        assert time.monotonic() < until
-        time.sleep(0.001)
+    load_native()
 
 
 @pytest.fixture
@@ -143,6 +138,12 @@ def test_what_a_kernel_is_launched_over(stream: aiodev.Stream) -> None:
         assert y.numpy_blocking().all()
     with pytest.raises(aiodev.LaunchError):
         turn[4]
+    choose: Any = scale.__getitem__
+    for given, named in (((), {}), ((1, 2), {}), ((), {"shape": 4, "more": 1})):
+        with pytest.raises(TypeError):
+            choose(*given, **named)
+    with pytest.raises(TypeError):
+        scale._call()
 
 
 def test_what_has_other_types_is_never_taken_for_known(stream: aiodev.Stream) -> None:

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from memory_model import FakeMemory, FakeTimeline
 
 import aiodev
-from aiodev._memory.allocator import CachingAllocator, size_class
+from aiodev._memory.allocator import CachingAllocator, DeviceBuffer, size_class
 from aiodev._memory.block import CACHED, FREE, HOLE, LIVE
 from aiodev._memory.buffer import Buffer
 from aiodev._memory.tuning import SMALL, SMALL_SEGMENT
@@ -23,10 +23,32 @@ SIZES = st.one_of(
 )
 
 
-def allocator(total: int = 1 << 30, granularity: int = 0) -> tuple[CachingAllocator, Any]:
+class PythonsBuffer(DeviceBuffer):
+    """A buffer whose end is no native code's."""
+
+    __slots__ = ()
+
+    __del__ = DeviceBuffer._release
+
+
+class PythonsAllocator(CachingAllocator):
+    """An allocator of which nothing is native code's."""
+
+    __slots__ = ()
+
+    def allocate(self, nbytes: int, timeline: Any) -> Buffer:
+        """As Python does it."""
+        buffer = self._allocate(nbytes, timeline)
+        buffer.__class__ = PythonsBuffer
+        return buffer
+
+
+def allocator(
+    total: int = 1 << 30, granularity: int = 0, kind: type[CachingAllocator] = CachingAllocator
+) -> tuple[CachingAllocator, Any]:
     """An allocator over fake memory."""
     memory = FakeMemory(total, granularity)
-    return CachingAllocator(DEVICE, memory, True, lambda timeline, points: timeline.hold(points)), memory
+    return kind(DEVICE, memory, True, lambda timeline, points: timeline.hold(points)), memory
 
 
 @dataclass
@@ -41,10 +63,14 @@ class Freed:
 class Allocations(RuleBasedStateMachine):
     """Any sequence of allocations, uses, frees, waits, completions and releases."""
 
-    @initialize(total=st.sampled_from([6 << 20, 64 << 20]), granularity=st.sampled_from([0, 64 << 10, 2 << 20]))
-    def begin(self, total: int, granularity: int) -> None:
-        """Three timelines, little or much memory, in segments or in ranges."""
-        self.pool, self.memory = allocator(total, granularity)
+    @initialize(
+        total=st.sampled_from([6 << 20, 64 << 20]),
+        granularity=st.sampled_from([0, 64 << 10, 2 << 20]),
+        kind=st.sampled_from([CachingAllocator, PythonsAllocator]),
+    )
+    def begin(self, total: int, granularity: int, kind: type[CachingAllocator]) -> None:
+        """Three timelines, little or much memory, in segments or in ranges; native code or Python's."""
+        self.pool, self.memory = allocator(total, granularity, kind)
         self.timelines = [FakeTimeline(name) for name in "ABC"]
         self.live: list[tuple[Buffer, int]] = []
         self.freed: list[Freed] = []

@@ -16,7 +16,7 @@ from typing import Any
 from aiodev._core.at_fork import in_child
 from aiodev._core.sources import compiled_by
 from aiodev._kernel.dispatch.states import KNOWN, VIEWS
-from aiodev._memory.allocator import DeviceBuffer
+from aiodev._memory.allocator import CachingAllocator, DeviceBuffer
 from aiodev._native import native_code
 from aiodev._native.objects import check_layouts, offsets_of
 
@@ -46,6 +46,7 @@ def as_method(owner: type, name: str, function: str) -> None:
 
 
 _methods: list[tuple[type, str, str]] = []
+as_method(CachingAllocator, "allocate", "allocate_buffer")
 as_method(DeviceBuffer, "__del__", "release_buffer")
 
 

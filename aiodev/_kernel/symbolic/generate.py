@@ -1,4 +1,4 @@
-"""Plans as functions of Python: generated source that computes lengths, allocates, packs and submits."""
+"""Plans as functions of Python: generated source that computes lengths and packs, and has native code allocate and submit."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterable, Sequence
 from types import CodeType, FunctionType
 from typing import Any
 
-from aiodev._array.array import Array
 from aiodev._array.form import form_of
 from aiodev._array.overlap import overlap, overlap_elsewhere
 from aiodev._core import context
 from aiodev._core.streams.current import current_stream
 from aiodev._kernel.dispatch.generated import SITE_NAMES, define
+from aiodev._kernel.dispatch.native_functions import native_function
 from aiodev._kernel.dispatch.repeated import Repeated
-from aiodev._kernel.dispatch.signature import ARRAY, READ
+from aiodev._kernel.dispatch.signature import ARRAY
 from aiodev._kernel.dispatch.specializations import Specialization
+from aiodev._kernel.dispatch.states import KNOWN, uses_of
 from aiodev._memory import allocators
-from aiodev._memory.buffer import record_torn
 
 __all__ = ["BlockPart", "generate", "joined"]
 
@@ -31,19 +31,21 @@ def generate(
     count: int,
     constants: Sequence[Any],
     forms: Sequence[tuple[str, tuple[str, str]]],
-    scratch: tuple[bool, str, str],
+    scratch: str,
     launches: Sequence[tuple[str, str, str, tuple[tuple[str, str], ...]]],
     given: str,
     first: Sequence[str],
     apart: Sequence[str],
-) -> Repeated:
-    """A function of ``count`` operands that submits the launches.
+) -> Repeated | None:
+    """A function of ``count`` operands that submits the launches; None as long as there is no native code.
 
     ``constants`` are what the sources name ``c0`` and so on. ``forms`` says which results are new: their names, bytes and
-    forms. ``scratch`` is whether there is any, of how many bytes if it has a buffer of its own, and the result behind which it
-    lies if not. Of each launch: entry, size, block, and the buffers that it uses. ``given`` is what is returned. ``first``:
-    lines that define what the rest names, and return None where it is no such call. ``apart``: conditions of that.
+    forms. ``scratch`` is how many bytes of scratch memory there are, or empty. Of each launch: entry, size, block, and the
+    buffers that it uses. ``given`` is what is returned. ``first``: lines that define what the rest names, and return None where
+    it is no such call. ``apart``: conditions of that.
     """
+    if native_function("make_array", KNOWN) is None:
+        return None
     parts = tuple(forms), scratch, tuple(launches), given, tuple(first), tuple(apart)
     code, names = _generated(count, len(constants), *parts)
     loading = tuple([specialization.loading for specialization in specializations])
@@ -74,7 +76,7 @@ def _generated(
     count: int,
     constants: int,
     forms: tuple[tuple[str, tuple[str, str]], ...],
-    scratch: tuple[bool, str, str],
+    scratch: str,
     launches: tuple[tuple[str, str, str, tuple[tuple[str, str], ...]], ...],
     given: str,
     first: tuple[str, ...],
@@ -86,8 +88,6 @@ def _generated(
     a call that is remembered is a function and a tuple: with a cell for each constant the collector would have three times as
     many objects to walk.
     """
-    has_scratch, own, within = scratch
-    room = f"memory.allocate({own}, _timeline)" if own else f"{within}._buffer"
     body = [
         "if stream is None:",
         "    stream = context().stream",
@@ -99,9 +99,9 @@ def _generated(
         "try:",
         "    _timeline = stream.timeline",
         *(f"    {line}" for line in first),
-        *(["    memory = pools[device] if not allocators.pool_count else allocator_of(_timeline)"] if forms or own else ()),
-        *(f"    {line}" for name, (nbytes, form) in forms for line in _fresh(name, nbytes, form)),
-        *([f"    scratch = {room}"] if has_scratch else ()),
+        *(["    memory = pools[device] if not allocators.pool_count else allocator_of(_timeline)"] if forms or scratch else ()),
+        *(f"    {name} = _make_array(memory, {nbytes}, _timeline, {form})" for name, (nbytes, form) in forms),
+        *([f"    scratch = memory.allocate({scratch}, _timeline)"] if scratch else ()),
         *(f"    block{k} = {block}" for k, (_, _, block, _) in enumerate(launches)),
         "except Errors:",  # a number does not fit its type: the body may know what to do, or will complain
         "    return None",
@@ -113,69 +113,22 @@ def _generated(
         "        _from, _site = _back, _site_of(id(_back.f_code))",
         "    _site = _site + _from.f_lasti if _site else _outside(_from)",
     ]
-    submitted = [
-        (f"stream._launch({entry}, {size}, block{k}, _site)", uses) for k, (entry, size, _, uses) in enumerate(launches)
-    ]
-    if own:
-        launch, uses = submitted[-1]
-        submitted[-1] = launch, (*uses, ("scratch", ARRAY))
-    body += _submission(submitted)
+    submitted = [list(uses) for *_, uses in launches]
+    if scratch:
+        submitted[-1].append(("scratch", ARRAY))
+    used = {"".join(kind for _, kind in uses) for uses in submitted}
+    for k, ((entry, size, *_), uses) in enumerate(zip(launches, submitted, strict=True)):
+        buffers = "".join(f", {buffer}" for buffer, _ in uses)
+        kinds = "".join(kind for _, kind in uses)
+        body.append(f"_submit_{kinds}(stream, {entry}, {size}, block{k}, _site{buffers})")
     kept = ("device", "loading", *(f"c{k}" for k in range(constants)))
     parameters = ", ".join((*(f"x{k}" for k in range(count)), "stream=None", "_site=0", *(f"{own}=None" for own in kept)))
     lines = [f"def launch({parameters}):", *(f"    {line}" for line in (*body, f"return {given}"))]
     names = {
-        **SITE_NAMES, "_record_torn": record_torn,
-        "context": context.current, "current": current_stream, "allocators": allocators,
-        "new": object.__new__, "pools": allocators.pools, "allocator_of": allocators.allocator_of, "Array": Array,
-        "form_of": form_of, "Errors": (struct.error, OverflowError, TypeError), "overlap": overlap,
-        "overlap_elsewhere": overlap_elsewhere,
+        **SITE_NAMES, **{f"_submit_{kinds}": native_function("submit_noted", uses_of(kinds)) for kinds in used},
+        "_make_array": native_function("make_array", KNOWN), "context": context.current, "current": current_stream,
+        "allocators": allocators, "pools": allocators.pools, "allocator_of": allocators.allocator_of, "form_of": form_of,
+        "Errors": (struct.error, OverflowError, TypeError), "overlap": overlap, "overlap_elsewhere": overlap_elsewhere,
     }  # fmt: skip
     define(f"<aiodev repeated call, {count} operands>", lines, names)
     return names["launch"].__code__, names
-
-
-def _fresh(name: str, nbytes: str, form: str) -> list[str]:
-    """Make a result: what :func:`aiodev._array.array.allocate` does, without the cost of the calls."""
-    return [
-        f"_buffer = memory.allocate({nbytes}, _timeline)",
-        f"{name} = new(Array)",
-        f"{name}._buffer = _buffer",
-        f"{name}._address = _buffer.address",
-        f"{name}._form = {form}",
-        f"{name}._packed = None",
-    ]
-
-
-def _submission(launches: Iterable[tuple[str, Sequence[tuple[str, str]]]]) -> list[str]:
-    """Source lines that launch on ``_timeline``, and note which buffers each launch uses: expressions, ``ARRAY`` or ``READ``.
-
-    ``_value`` is the number of the last launch then.
-    """
-    lines, every = ["try:"], list[tuple[str, str]]()
-    for launch, buffers in launches:
-        every += buffers
-        lines.append(f"    _value = {launch}")
-        for buffer, kind in buffers:
-            lines.append(f"    _buffer = {buffer}")
-            lines += [f"    {line}" for line in _record_use(kind)]
-    written, read = ("".join(f"{buffer}, " for buffer, use in every if use == kind) for kind in (ARRAY, READ))
-    return [
-        *lines,
-        "except BaseException as _error:",
-        f"    _record_torn(_error, _timeline, ({written}), ({read}))",
-        "    raise",
-    ]
-
-
-def _record_use(kind: str) -> list[str]:
-    """Note that operation ``_value`` of ``_timeline`` uses ``_buffer``, as :class:`Buffer` notes it."""
-    timeline, value, method = (
-        ("_writer", "_written", "_record_write") if kind == ARRAY else ("_reader", "_read", "_record_read")
-    )
-    return [
-        f"if _buffer.{timeline} is _timeline:",
-        f"    if _value > _buffer.{value}:",  # another thread's later launch may have been faster here
-        f"        _buffer.{value} = _value",
-        "else:",
-        f"    _buffer.{method}(_timeline, _value)",
-    ]

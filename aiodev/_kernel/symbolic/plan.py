@@ -232,7 +232,7 @@ def _generated(
     returned: int | tuple[int, ...],
     specializations: Sequence[Specialization],
     apart: Sequence[Apart],
-) -> Repeated:
+) -> Repeated | None:
     constants: list[Any] = []
 
     def constant(value: Any) -> str:
@@ -261,7 +261,7 @@ def _generated(
     own = _text(room) if places else ""
     lines = [*first, *_lines(trace, f"{forms} {launches} {own}")]
     conditions = [each.source() for each in apart]
-    return generate(specializations, count, constants, forms, (bool(places), own, ""), launches, given, lines, conditions)
+    return generate(specializations, count, constants, forms, own, launches, given, lines, conditions)
 
 
 def _is_alike(x: Any, result: Array) -> bool:

@@ -14,7 +14,10 @@ which check everything and say what is wrong. What they go by, those have found 
 """
 
 from aiodev._kernel.dispatch.native.launch import choose_launch, launch_bound, launch_kernel
-from aiodev._kernel.dispatch.native.release import release_buffer
-from aiodev._kernel.dispatch.native.repeat import repeat
+from aiodev._kernel.dispatch.native.memory import allocate_buffer, release_buffer
+from aiodev._kernel.dispatch.native.repeat import make_array, repeat, submit_noted
 
-__all__ = ["choose_launch", "launch_bound", "launch_kernel", "release_buffer", "repeat"]
+__all__ = [
+    "allocate_buffer", "choose_launch", "launch_bound", "launch_kernel", "make_array", "release_buffer", "repeat",
+    "submit_noted",
+]  # fmt: skip

@@ -53,24 +53,36 @@ _MOST_DIMENSIONS = 3
 def choose_launch(own: Object, given: Cell[int], count: int, names: Tuple | None) -> int:
     """``kernel[n]`` or ``kernel[n, stream]``, of a kernel with one index; all else is Python's."""
     known = KnownView(given_object())
-    launch = get_attribute(own, known.line_call)
-    if launch == 0:
+    if count == 1 and names is None and _is_line(known, Object(given.value)):
+        launch = get_attribute(own, known.line_call)
+        if launch == 0:
+            return 0
+        chosen = 0
+        if launch != known.none:
+            chosen = new_method(launch, given.value)
+        decrement(launch)
+        if launch != known.none:
+            return chosen
+    choose = get_attribute(own, known.choose)
+    if choose == 0:
         return 0
-    config = Object(given.value)
-    is_usual = config.type == known.int_class
-    if config.type == known.tuple_class and Tuple(config.address).length == 2:
-        parts = Tuple(config.address).items
-        is_usual = Object(parts.value).type == known.int_class and Object(parts[1].value).type == known.stream_class
-    chosen = 0
-    if is_usual and launch != known.none:
-        chosen = new_method(launch, config)
-    else:
-        words: Cell[int] = Cell(on_stack(WORD * 2))
-        words[0].value = own.address
-        words[1].value = config.address
-        chosen = call_method(known.choose, words, 2, 0)
-    decrement(launch)
+    chosen = call(choose, given, count, names)
+    decrement(choose)
     return chosen
+
+
+@inner
+def _is_line(known: KnownView, config: Object) -> int:
+    """Whether this is a length, or a length and a stream."""
+    if config.type == known.int_class:
+        return 1
+    parts = Tuple(config.address)
+    return (
+        config.type == known.tuple_class
+        and parts.length == 2
+        and Object(parts.items.value).type == known.int_class
+        and Object(parts.items[1].value).type == known.stream_class
+    )
 
 
 @method
@@ -78,7 +90,7 @@ def launch_kernel(own: KernelCallView, given: Cell[int], count: int, names: Tupl
     """Launch a kernel: a configuration, and its arguments."""
     branches = own.branches
     arguments: Cell[int] = Cell(on_stack(OBJECTS_BYTES))
-    if branches.length != 0 and _complete(own, given[1], count - 1, names, arguments):
+    if count > 0 and branches.length != 0 and _complete(own, given[1], count - 1, names, arguments):
         increment(branches)
         result = _launch(own, branches, Object(given.value), arguments)
         decrement(branches)

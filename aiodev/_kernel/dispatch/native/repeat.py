@@ -23,12 +23,13 @@ from aiodev._kernel.dispatch.states import (
     RepeatedPlan,
     RepeatedStepView,
     StreamView,
+    UsesView,
 )
 from aiodev._kernel.tuning import MOST_STEPS
 from aiodev._memory.native import allocate
 from aiodev._native.compile import inner, method
 from aiodev._native.fields import WORD, Cell, sizeof
-from aiodev._native.intrinsics import copy_memory, on_stack, put
+from aiodev._native.intrinsics import copy_memory, given_object, on_stack, put
 from aiodev._native.objects import (
     Bytes,
     Object,
@@ -45,7 +46,7 @@ from aiodev._native.objects import (
     new_tuple,
 )
 
-__all__ = ["repeat"]
+__all__ = ["make_array", "repeat", "submit_noted"]
 
 _BLOCKS_BYTES = WORD * MOST_STEPS
 
@@ -90,6 +91,33 @@ def repeat(own: RepeatedCallView, given: Cell[int], count: int, names: Tuple | N
                 decrement(buffers[place].value)
     decrement(stream)
     return result
+
+
+@method
+def make_array(own: Object, given: Cell[int], count: int, names: Tuple | None) -> int:
+    """A new array over new memory: of an allocator, of so many bytes, for a timeline, of a form."""
+    return _make_array(KnownView(given_object()), given.value, given[2].value, given[1].value, given[3].value)
+
+
+@method
+def submit_noted(own: UsesView, given: Cell[int], count: int, names: Tuple | None) -> int:
+    """Submit a launch to a stream, and note its uses: stream, entry, size, block and site, and the buffers behind these."""
+    stream = StreamView(given.value)
+    timeline = stream.timeline
+    increment(timeline)
+    value = submit(
+        KnownView(given_object()),
+        stream,
+        timeline,
+        given[1].value,
+        given[2].value,
+        given[3].value,
+        given[4].value,
+        own,
+        given[5],
+    )
+    decrement(timeline)
+    return value
 
 
 @inner
