@@ -1,8 +1,7 @@
-"""The native code of calls (:mod:`aiodev._kernel.dispatch.native`), which is loaded when it is first asked for.
+"""The native code of calls (:mod:`aiodev._kernel.dispatch.native`), which is loaded behind the start of the first backend.
 
-That is behind the first launch whose kernel is compiled, in a thread: from the disk cache in some milliseconds, at the very
-first time made in a fraction of a second. Until then, and where it cannot be made, functions of Python launch, which check
-everything.
+A thread loads it: from the disk cache in some milliseconds, at the very first time made in half a second. Until then, and where
+it cannot be made, functions of Python launch, which check everything.
 """
 
 from __future__ import annotations
@@ -14,13 +13,14 @@ from collections.abc import Callable
 from typing import Any
 
 from aiodev._core.at_fork import in_child
+from aiodev._core.backend.handle import BackendHandle, starting
 from aiodev._core.sources import compiled_by
 from aiodev._kernel.dispatch.states import KNOWN, VIEWS
 from aiodev._memory.allocator import CachingAllocator, DeviceBuffer
 from aiodev._native import native_code
 from aiodev._native.objects import check_layouts, offsets_of
 
-__all__ = ["SOURCES", "as_method", "native_function", "native_key"]
+__all__ = ["SOURCES", "are_there", "as_method", "native_function", "native_key"]
 
 _NATIVE = "aiodev._kernel.dispatch.native"
 #: What the code comes from, beside the classes whose offsets it has.
@@ -38,6 +38,11 @@ def native_function(name: str, own: object) -> Callable[..., Any] | None:
         _code.ask()
         return None
     return functions[name](own)
+
+
+def are_there() -> bool:
+    """Whether the code is there."""
+    return bool(_code.functions)
 
 
 def as_method(owner: type, name: str, function: str) -> None:
@@ -91,6 +96,14 @@ def native_key() -> str:
 
 
 _code = _Code()
+
+
+def _load_behind(handle: BackendHandle) -> None:
+    """Load it when a backend has started, which is waited for, and whose own code is made by the same compiler."""
+    handle.start_soon(lambda error: None if error is not None else _code.ask())
+
+
+starting.append(_load_behind)
 
 
 @in_child
