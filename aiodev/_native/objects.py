@@ -33,7 +33,6 @@ __all__ = [
     "show_error", "slot",
 ]  # fmt: skip
 
-
 #: The symbol of the table that a module of native code has, and the objects whose addresses it holds. Behind them is the one
 #: that whoever loads the code has given it.
 TABLE = "aiodev_objects"
@@ -104,12 +103,13 @@ def check_layouts() -> None:
     """
     value, made, data = object(), _Probe(), b"12345678"
     made.second = value
-    pair = (value, made)
+    pair, several = (value, made), [value, made]
     found = [
         sys.implementation.name == "cpython",
         _ProbeView(id(made)).second == id(value),
         Object(id(made)).type == id(_Probe),
         Tuple(id(pair)).length == 2 and Tuple(id(pair)).items[1].value == id(made),
+        List(id(several)).length == 2 and Cell(List(id(several)).items)[1].value == id(made),
         Bytes(id(data)).length == 8 and Bytes(id(data)).content[0].value == int.from_bytes(data, sys.byteorder),
     ]
     if not all(found):

@@ -128,6 +128,7 @@ def test_what_a_kernel_is_launched_over(stream: aiodev.Stream) -> None:
     shapes = 4, (4,), [4], four, (4, stream), ((4,), stream), ([4], stream), (four, stream), (4, OtherStream("cpu"))
     for shape in shapes:
         x[:] = 1.0
+        stream.synchronize_blocking()  # for the launch on another
         scale[shape](x).synchronize_blocking()
         assert (x.numpy_blocking() == 2).all(), shape
     for wrong in (-1, 4.0, "4", None, (4, 4), (4, None), (stream, 4), (), 1 << 63):

@@ -1,4 +1,4 @@
-"""What the call functions of kernels go by, and how native code sees that and all that a launch looks at.
+"""What calls in native code go by, and how that sees it, and all the other objects that a call looks at.
 
 Each class of Python here or elsewhere has a view: a struct whose fields are where the class keeps its slots.
 """
@@ -44,6 +44,7 @@ MOST_PARAMETERS = 256
 #: Who has an address that lies in scratch memory.
 SCRATCH = -1
 
+
 class KernelCall:
     """What a kernel's call function goes by.
 
@@ -54,11 +55,11 @@ class KernelCall:
         slow: launches what there is no branch for, with every check.
     """
 
-    __slots__ = ("branches", "defaults", "known", "names", "slow")
+    __slots__ = ("branches", "defaults", "names", "slow")
 
     def __init__(self, names: Sequence[str], defaults: Sequence[Any], slow: Callable[..., Completion[None]]) -> None:
         self.branches: tuple[Branch, ...] = ()
-        self.defaults, self.names, self.slow, self.known = tuple(defaults), tuple(names), slow, KNOWN
+        self.defaults, self.names, self.slow = tuple(defaults), tuple(names), slow
 
 
 class Branch:
@@ -171,7 +172,7 @@ class RepeatedCall:
         plan: see :class:`RepeatedPlan`.
     """
 
-    __slots__ = ("apart", "constants", "device", "known", "plan", "results", "room", "shares", "steps")
+    __slots__ = ("apart", "constants", "device", "plan", "results", "room", "shares", "steps")
 
     def __init__(
         self,
@@ -184,7 +185,7 @@ class RepeatedCall:
         steps: Sequence[RepeatedStep],
         returned: int | tuple[int, ...],
     ) -> None:
-        self.device, self.room, self.known = device, room, KNOWN
+        self.device, self.room = device, room
         self.shares = apart[0].shares if apart else None
         self.apart = _words(*[word for each in apart for word in (each.place, each.may_be_it)])
         self.results = tuple([part for result in results for part in result])
@@ -225,11 +226,11 @@ class BoundCall:
         uses: how they are used.
     """
 
-    __slots__ = ("block", "buffers", "entry", "known", "size", "stream", "uses")
+    __slots__ = ("block", "buffers", "entry", "size", "stream", "uses")
 
     def __init__(self, stream: Stream, entry: int, size: int, block: bytes, buffers: Sequence[Buffer], kinds: str) -> None:
         self.stream, self.entry, self.size, self.block = stream, entry, size, block
-        self.buffers, self.uses, self.known = tuple(buffers), uses_of(kinds), KNOWN
+        self.buffers, self.uses = tuple(buffers), uses_of(kinds)
 
 
 def _words(*values: int) -> bytes:
@@ -360,7 +361,6 @@ class KernelCallView(Object):
     defaults: Tuple = slot(KernelCall, "defaults")
     names: Tuple = slot(KernelCall, "names")
     slow: int = slot(KernelCall, "slow")
-    known: KnownView = slot(KernelCall, "known")
 
 
 class RepeatedStepView(Object):
@@ -418,7 +418,6 @@ class RepeatedCallView(Object):
     room: int = slot(RepeatedCall, "room")
     shares: int = slot(RepeatedCall, "shares")
     steps: Tuple = slot(RepeatedCall, "steps")
-    known: KnownView = slot(RepeatedCall, "known")
 
 
 class BoundCallView(Object):
@@ -430,7 +429,6 @@ class BoundCallView(Object):
     block: int = slot(BoundCall, "block")
     buffers: Tuple = slot(BoundCall, "buffers")
     uses: UsesView = slot(BoundCall, "uses")
-    known: KnownView = slot(BoundCall, "known")
 
 
 #: Whose offsets are in the code.

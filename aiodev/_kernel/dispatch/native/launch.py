@@ -9,6 +9,7 @@ from aiodev._kernel.dispatch.native.submit import (
     find_site,
     is_a,
     is_refusal,
+    known_objects,
     submit,
 )
 from aiodev._kernel.dispatch.states import (
@@ -25,7 +26,7 @@ from aiodev._kernel.dispatch.states import (
 )
 from aiodev._native.compile import inner, method
 from aiodev._native.fields import WORD, Cell
-from aiodev._native.intrinsics import copy_memory, given_object, on_stack
+from aiodev._native.intrinsics import copy_memory, on_stack
 from aiodev._native.objects import (
     Bytes,
     Object,
@@ -52,7 +53,7 @@ _MOST_DIMENSIONS = 3
 @method
 def choose_launch(own: Object, given: Cell[int], count: int, names: Tuple | None) -> int:
     """``kernel[n]`` or ``kernel[n, stream]``, of a kernel with one index; all else is Python's."""
-    known = KnownView(given_object())
+    known = known_objects()
     if count == 1 and names is None and _is_line(known, Object(given.value)):
         launch = get_attribute(own, known.line_call)
         if launch == 0:
@@ -103,8 +104,8 @@ def launch_kernel(own: KernelCallView, given: Cell[int], count: int, names: Tupl
 def launch_bound(own: BoundCallView, given: Cell[int], count: int, names: Tuple | None) -> int:
     """Launch what is bound to its arguments."""
     if count != 0 or names is not None:
-        return call(own.known.refuse_arguments, given, count, names)
-    return _submit(own.known, own.stream, own.entry, own.size, own.block, own.uses, own.buffers.items)
+        return call(known_objects().refuse_arguments, given, count, names)
+    return _submit(known_objects(), own.stream, own.entry, own.size, own.block, own.uses, own.buffers.items)
 
 
 @inner
@@ -126,7 +127,7 @@ def _complete(own: KernelCallView, given: Cell[int], count: int, names: Tuple | 
                 return 0
             arguments[place].value = given[count + number].value
     for place in range(count, expected):
-        if arguments[place].value == own.known.missing:
+        if arguments[place].value == known_objects().missing:
             return 0
     return 1
 
@@ -134,7 +135,7 @@ def _complete(own: KernelCallView, given: Cell[int], count: int, names: Tuple | 
 @inner
 def _launch(own: KernelCallView, branches: Tuple, config: Object, arguments: Cell[int]) -> int:
     """Launch by a branch."""
-    known = own.known
+    known = known_objects()
     lengths: Cell[int] = Cell(on_stack(WORD * _MOST_DIMENSIONS))
     stream, size = known.none, config.address
     if config.type == known.int_class:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from aiodev._kernel.dispatch.states import BufferView, KnownView
+from aiodev._kernel.dispatch.native.submit import known_objects
+from aiodev._kernel.dispatch.states import BufferView
 from aiodev._memory.native import allocate, release
 from aiodev._native.compile import method
 from aiodev._native.fields import Cell
-from aiodev._native.intrinsics import given_object
 from aiodev._native.objects import Object, Tuple, call, decrement, get_attribute
 
 __all__ = ["allocate_buffer", "release_buffer"]
@@ -15,7 +15,7 @@ __all__ = ["allocate_buffer", "release_buffer"]
 @method
 def allocate_buffer(own: Object, given: Cell[int], count: int, names: Tuple | None) -> int:
     """A buffer for work that a timeline is given from now on."""
-    known = KnownView(given_object()).memory
+    known = known_objects().memory
     if count == 2 and names is None and own.type == known.allocator_class:
         return allocate(known, own, given[1].value, given.value)
     slow = get_attribute(own, known.allocate_slowly)
@@ -29,4 +29,4 @@ def allocate_buffer(own: Object, given: Cell[int], count: int, names: Tuple | No
 @method
 def release_buffer(own: BufferView, given: Cell[int], count: int, names: Tuple | None) -> int:
     """Cache the block, with the uses that are still running."""
-    return release(KnownView(given_object()).memory, own)
+    return release(known_objects().memory, own)

@@ -8,6 +8,7 @@ from aiodev._kernel.dispatch.native.submit import (
     find_site_above,
     is_a,
     is_refusal,
+    known_objects,
     submit,
 )
 from aiodev._kernel.dispatch.states import (
@@ -29,7 +30,7 @@ from aiodev._kernel.tuning import MOST_STEPS
 from aiodev._memory.native import allocate
 from aiodev._native.compile import inner, method
 from aiodev._native.fields import WORD, Cell, sizeof
-from aiodev._native.intrinsics import copy_memory, given_object, on_stack, put
+from aiodev._native.intrinsics import copy_memory, on_stack, put
 from aiodev._native.objects import (
     Bytes,
     Object,
@@ -57,7 +58,7 @@ def repeat(own: RepeatedCallView, given: Cell[int], count: int, names: Tuple | N
 
     None where it is no such call: a number does not fit, operands share elements, or the stream is of another device.
     """
-    known = own.known
+    known = known_objects()
     operands = RepeatedPlan(own.plan.content.address).operands
     stream = known.none
     site = 0
@@ -96,7 +97,7 @@ def repeat(own: RepeatedCallView, given: Cell[int], count: int, names: Tuple | N
 @method
 def make_array(own: Object, given: Cell[int], count: int, names: Tuple | None) -> int:
     """A new array over new memory: of an allocator, of so many bytes, for a timeline, of a form."""
-    return _make_array(KnownView(given_object()), given.value, given[2].value, given[1].value, given[3].value)
+    return _make_array(known_objects(), given.value, given[2].value, given[1].value, given[3].value)
 
 
 @method
@@ -106,7 +107,7 @@ def submit_noted(own: UsesView, given: Cell[int], count: int, names: Tuple | Non
     timeline = stream.timeline
     increment(timeline)
     value = submit(
-        KnownView(given_object()),
+        known_objects(),
         stream,
         timeline,
         given[1].value,
@@ -127,7 +128,7 @@ def _hold(own: RepeatedCallView, given: Cell[int], buffers: Cell[int]) -> int:
     for place in range(operands):
         value = Object(given[place].value)
         buffers[place].value = 0
-        if value.type == own.known.array_class:
+        if value.type == known_objects().array_class:
             buffer = ArrayView(value.address).buffer
             if buffer.address == 0:
                 return place
@@ -161,7 +162,7 @@ def _shares_elements(own: RepeatedCallView, given: Cell[int]) -> int:
 @inner
 def _repeat_on(own: RepeatedCallView, stream: StreamView, given: Cell[int], site: int) -> int:
     """Allocate, pack and submit, on a stream of the device."""
-    known = own.known
+    known = known_objects()
     plan = RepeatedPlan(own.plan.content.address)
     timeline = stream.timeline
     increment(timeline)
@@ -223,7 +224,7 @@ def _repeat_on(own: RepeatedCallView, stream: StreamView, given: Cell[int], site
 @inner
 def _allocator(own: RepeatedCallView, timeline: int) -> int:
     """A reference to what the task allocates from; 0 with an exception."""
-    known = own.known
+    known = known_objects()
     if as_int(dict_item(known.allocators, known.pool_count)) == 0:
         return get_item(known.pools, own.device)
     words: Cell[int] = Cell(on_stack(WORD))
@@ -281,7 +282,7 @@ def _submit(
     own: RepeatedCallView, stream: StreamView, timeline: int, values: Cell[int], room: int, blocks: Cell[int], site: int
 ) -> int:
     """Submit all steps; 0 with an exception."""
-    known = own.known
+    known = known_objects()
     if site != 0 and as_int(site) != 0:
         increment(site)
     else:

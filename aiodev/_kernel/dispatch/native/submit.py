@@ -12,7 +12,7 @@ from aiodev._kernel.dispatch.states import (
 )
 from aiodev._native.compile import inner
 from aiodev._native.fields import WORD, Cell
-from aiodev._native.intrinsics import on_stack
+from aiodev._native.intrinsics import given_object, on_stack
 from aiodev._native.objects import (
     Object,
     as_int,
@@ -36,11 +36,20 @@ from aiodev._native.objects import (
     show_error,
 )
 
-__all__ = ["CALL_BYTES", "OBJECTS_BYTES", "current_stream", "find_site", "find_site_above", "is_a", "is_refusal", "submit"]
+__all__ = [
+    "CALL_BYTES", "OBJECTS_BYTES", "current_stream", "find_site", "find_site_above", "is_a", "is_refusal", "known_objects",
+    "submit",
+]  # fmt: skip
 
 #: Bytes on the stack: for as many objects as a call may have to do with, and for a call with these and a few more.
 OBJECTS_BYTES, CALL_BYTES = WORD * MOST_PARAMETERS, WORD * (MOST_PARAMETERS + 4)
 _FAILED = -2
+
+
+@inner
+def known_objects() -> KnownView:
+    """The objects that are the same for all calls."""
+    return KnownView(given_object())
 
 
 @inner
