@@ -279,10 +279,15 @@ def start(cache: Path, folder: Path, compiler: str = "late") -> str:
     return done.stdout.strip()
 
 
+def made(cache: Path) -> dict[str, Path]:
+    """The files, by what the code is of: the executor, and calls."""
+    return {path.name.rpartition("-")[0]: path for path in sorted((cache / "native").glob("*.o"))}
+
+
 def test_a_first_start_starts_no_other_process(tmp_path: Path) -> None:
     """So none is left behind by one that is interrupted, and none runs what lies about."""
     assert start(tmp_path, tmp_path) == "called native []"
-    assert only(tmp_path / "native").name.startswith("cpu-executor-")
+    assert list(made(tmp_path)) == ["cpu-executor", "kernel-dispatch-native"]
 
 
 def test_a_compile_worker_starts_with_the_device_where_nothing_is_cached(tmp_path: Path) -> None:
@@ -299,11 +304,12 @@ def test_a_compile_worker_starts_with_the_device_where_nothing_is_cached(tmp_pat
 def test_the_device_starts_with_a_damaged_file(kind: str, tmp_path: Path) -> None:
     """As if nothing were there, and the file is whole again."""
     start(tmp_path, tmp_path)
-    path = only(tmp_path / "native")
-    whole = path.read_bytes()
-    DAMAGE[kind](path)
+    paths = made(tmp_path).values()
+    whole = [path.read_bytes() for path in paths]
+    for path in paths:
+        DAMAGE[kind](path)
     assert start(tmp_path, tmp_path) == "called native []"
-    assert path.read_bytes() == whole
+    assert [path.read_bytes() for path in paths] == whole
 
 
 def test_code_that_cannot_be_made_is_a_reason_for_the_portable_executor(
