@@ -7,11 +7,12 @@ process to be started, to be told where to import from, and to be ended when the
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import importlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from aiodev._core.at_fork import Whole
@@ -99,7 +100,7 @@ class NativeCode:
         """Where an entry, a callback, or what Python calls of an exported function, is. Asks LLVM, which may take long."""
         from aiodev._native.wrap import symbol
 
-        with using_llvm:
+        with _at_work(), using_llvm:
             address: int = self._engine.get_function_address(symbol(function))
         if not address:
             raise NativeCodeError(f"{symbol(function)} is not in the native code")
@@ -117,9 +118,7 @@ def load(package: str, key: str, ahead: Callable[[], bytes | None] = lambda: Non
     Raises:
         NativeCodeError: it can be neither found nor made.
     """
-    with _lock:
-        if _leaving and threading.current_thread().daemon:  # what LLVM needs is about to be taken down
-            threading.Event().wait()
+    with _at_work():
         if package not in _loaded:
             try:
                 _loaded[package] = _load(package, key, ahead, given)
@@ -158,6 +157,16 @@ def prepare(package: str, key: Callable[[], str]) -> None:
             _log.debug("loading native code: %r", error)
 
     threading.Thread(target=run, name="aiodev-native-code").start()
+
+
+@contextlib.contextmanager
+def _at_work() -> Iterator[None]:
+    """Have LLVM work; a daemon thread comes no further once what LLVM needs is about to be taken down."""
+    with _lock:
+        if not (_leaving and threading.current_thread().daemon):
+            yield
+            return
+    threading.Event().wait()
 
 
 @atexit.register

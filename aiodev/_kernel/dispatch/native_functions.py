@@ -71,7 +71,7 @@ class _Code:
         if not self._is_asked_for:
             self._is_asked_for = True
             try:
-                threading.Thread(target=self._load, name="aiodev-native-code").start()
+                threading.Thread(target=self._load, name="aiodev-native-code", daemon=True).start()
             except RuntimeError:  # there are too many, or the process ends
                 self._is_asked_for = False
 
