@@ -246,7 +246,14 @@ def _bring(data: Mapping[Any, Any], arrays: list[aiodev.Array], stream: aiodev.S
 
 
 def _follow(data: Mapping[Any, Any], stream: aiodev.Stream) -> None:
-    """Order the stream after what still writes arrays that were received."""
+    """Order the stream after what still writes arrays that were received.
+
+    Those that came with the task itself, as arguments of ``submit`` or in a function's closure, are not seen. They were
+    unpickled where no stream is current, so what writes them was given to the default stream.
+    """
     for array in arrays_in(data):
         for point in unfinished(array):
             stream.wait(Completion(*point))
+    received = aiodev.default_stream(stream.device).timeline
+    if not received.reached(received.submitted):
+        stream.timeline.come_after(received, received.submitted)

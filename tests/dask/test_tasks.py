@@ -19,7 +19,7 @@ from aiodev._core.backend.registry import registry
 from aiodev.dask.blocks import Block
 from aiodev.dask.tasks import DeviceTask, Running, seed_of
 from aiodev.kernels import random
-from aiodev.testing import SimulatedBackend
+from aiodev.testing import Latch, SimulatedBackend
 
 
 async def test_an_array_is_scattered_used_and_gathered(client: Any) -> None:
@@ -28,6 +28,20 @@ async def test_an_array_is_scattered_used_and_gathered(client: Any) -> None:
     scattered = await client.scatter(x)
     found = await client.gather(client.submit(lambda x: (x + 1).T, scattered))
     np.testing.assert_array_equal(await found.numpy(), np.arange(1, 13).reshape(3, 4).T)
+
+
+@pytest.mark.parametrize("is_coro", [True, False])
+async def test_what_came_with_the_task_is_there_before_it_runs(is_coro: bool) -> None:
+    """An array in a function's closure, which nobody sees, is still being copied when the task begins."""
+    default = aiodev.default_stream("cpu")
+    x = aiodev.zeros(8, device="cpu")
+    with Latch(default):
+        aiodev.kernels.add(x, 1, out=x)  # as what unpickles it, where no stream is current
+        task = DeviceTask(Spec(lambda: aiodev.kernels.sum(x), is_coro), "key", Running(0))
+        running = asyncio.ensure_future(task({}) if is_coro else asyncio.to_thread(task, {}))
+        await asyncio.sleep(0.05)
+        assert not running.done()
+    assert await (await running).item() == 8
 
 
 async def test_results_travel_between_workers(client: Any, workers: list[str]) -> None:
