@@ -26,7 +26,7 @@ from aiodev._kernel.dispatch.parameters import complete, parameters_of
 from aiodev._kernel.dispatch.pending import KernelWait
 from aiodev._kernel.dispatch.signature import ARRAYS, key_of
 from aiodev._kernel.dispatch.specializations import Specialization, Specializations
-from aiodev._kernel.dispatch.states import BoundCall
+from aiodev._kernel.dispatch.states import MOST_PARAMETERS, BoundCall
 from aiodev._kernel.dispatch.submission import pack, submit
 from aiodev._kernel.launch_config import LaunchConfig, LineConfig, parse_config
 from aiodev._kernel.options import Options, parse_launch, parse_options
@@ -368,7 +368,7 @@ class BoundLaunch(functools.partial[Completion[None]]):
 
         def launch_slowly() -> Completion[None]:
             made = bound()
-            if loading.ready and made is not None:
+            if loading.ready and made is not None and len(buffers) <= MOST_PARAMETERS:
                 launch = native_function("launch_bound", own)
                 if launch is not None:
                     become(made, launch)

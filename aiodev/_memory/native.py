@@ -19,6 +19,7 @@ from aiodev._native.objects import (
     append,
     as_int,
     call_method,
+    clear_error,
     decrement,
     dict_item,
     get_attribute,
@@ -104,27 +105,28 @@ def _fill(known: KnownView, buffer: BufferView, block: BlockView, memory: int, t
 
 @inner
 def _count(totals: TotalsView, size: int) -> None:
-    """Have the accounts know of an allocation. Where there is no memory for an int, they stay as they were."""
-    before = totals.allocations
-    after = new_int(as_int(before) + 1)
-    if after != 0:
-        totals.allocations = after
+    """Have the accounts know of an allocation."""
+    _add(totals.allocations, 1)
+    _add(totals.allocated_ever, size)
+    _add(totals.allocated, size)
+    allocated = totals.allocated.value
+    if as_int(allocated) > as_int(totals.peak_allocated.value):
+        before = totals.peak_allocated.value
+        increment(allocated)
+        totals.peak_allocated.value = allocated
         decrement(before)
-    before = totals.allocated_ever
-    after = new_int(as_int(before) + size)
-    if after != 0:
-        totals.allocated_ever = after
-        decrement(before)
-    before = totals.allocated
-    after = new_int(as_int(before) + size)
-    if after != 0:
-        totals.allocated = after
-        decrement(before)
-        if as_int(after) > as_int(totals.peak_allocated):
-            before = totals.peak_allocated
-            increment(after)
-            totals.peak_allocated = after
-            decrement(before)
+
+
+@inner
+def _add(account: Cell[int], amount: int) -> None:
+    """Add to an int that is kept; where there is no memory for another int, it stays what it was."""
+    before = account.value
+    after = new_int(as_int(before) + amount)
+    if after == 0:
+        clear_error()
+        return
+    account.value = after
+    decrement(before)
 
 
 @inner
@@ -147,7 +149,8 @@ def release(known: KnownView, buffer: BufferView) -> int:
     memory = AllocatorView(buffer.source)
     pending = memory.pending.address
     increment(pending)
-    _count_back(memory.totals, as_int(block.size))
+    _add(memory.totals.allocated, -as_int(block.size))
+    _add(memory.totals.frees, 1)
     left = known.none if is_done else timeline
     increment(left)
     increment(value)
@@ -225,18 +228,3 @@ def _done_with(result: int) -> int:
         return 0
     decrement(result)
     return 1
-
-
-@inner
-def _count_back(totals: TotalsView, size: int) -> None:
-    """Have the accounts know of a release."""
-    before = totals.allocated
-    after = new_int(as_int(before) - size)
-    if after != 0:
-        totals.allocated = after
-        decrement(before)
-    before = totals.frees
-    after = new_int(as_int(before) + 1)
-    if after != 0:
-        totals.frees = after
-        decrement(before)

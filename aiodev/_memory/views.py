@@ -6,7 +6,7 @@ from aiodev._memory.allocator import CachingAllocator, DeviceBuffer
 from aiodev._memory.block import CACHED, LIVE, Bin, Block
 from aiodev._memory.buffer import Buffer, Uses
 from aiodev._memory.stats import Totals
-from aiodev._native.fields import Struct
+from aiodev._native.fields import Cell, Struct
 from aiodev._native.objects import List, Object, Tuple, slot
 
 __all__ = ["KNOWN", "VIEWS", "AllocatorView", "BinView", "BlockView", "BufferView", "KnownView", "TotalsView"]
@@ -47,11 +47,11 @@ class BinView(Object):
 class TotalsView(Object):
     """The accounts of a device: ints."""
 
-    allocated: int = slot(Totals, "allocated")
-    allocated_ever: int = slot(Totals, "allocated_ever")
-    allocations: int = slot(Totals, "allocations")
-    frees: int = slot(Totals, "frees")
-    peak_allocated: int = slot(Totals, "peak_allocated")
+    allocated: Cell[int] = slot(Totals, "allocated")
+    allocated_ever: Cell[int] = slot(Totals, "allocated_ever")
+    allocations: Cell[int] = slot(Totals, "allocations")
+    frees: Cell[int] = slot(Totals, "frees")
+    peak_allocated: Cell[int] = slot(Totals, "peak_allocated")
 
 
 class AllocatorView(Object):

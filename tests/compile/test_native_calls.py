@@ -7,11 +7,13 @@ import logging
 import random
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from interrupts import interrupted_everywhere
 from native import load_native
 
 import aiodev
@@ -19,9 +21,11 @@ from aiodev import kernels
 from aiodev._core import sources
 from aiodev._kernel.dispatch import native_functions, states
 from aiodev._kernel.tuning import RECURS
+from aiodev._memory import buffer
 from aiodev._memory.allocator import DeviceBuffer
 from aiodev._native import objects
 from aiodev._native.objects import Object, Tuple, check_layouts, offsets_of, slot
+from aiodev.testing import Latch
 
 
 @aiodev.kernel
@@ -32,6 +36,11 @@ def axpy(i: int, a: float, x: Any, y: Any, out: Any) -> None:
 @aiodev.kernel
 def scale(i: int, x: Any, factor: float = 2.0) -> None:
     x[i] *= factor
+
+
+@aiodev.kernel
+def add_to(i: int, x: Any, out: Any) -> None:
+    out[i] += x[i]
 
 
 @aiodev.kernel(ndim=2)
@@ -239,6 +248,53 @@ def test_programs_have_the_results_of_pythons_way(monkeypatch: pytest.MonkeyPatc
     assert native_functions.native_function("repeat", object()) is None
     for ours, pythons in zip(native, program(), strict=True):
         np.testing.assert_array_equal(ours, pythons)
+
+
+# Interrupts
+
+
+@pytest.mark.parametrize("kind", ["launch", "bound", "operation"])
+@pytest.mark.parametrize("place", ["submission", "notes"])
+async def test_an_array_whose_use_was_submitted_is_known_to_be_used(place: str, kind: str) -> None:
+    """Native code is interrupted where it calls Python: a stream that is traced, notes of what another stream has used."""
+    stream, other = aiodev.Stream("cpu"), aiodev.Stream("cpu")
+    x, y = aiodev.zeros(8, "int64", "cpu"), aiodev.ones(8, "int64", "cpu")
+    bound = add_to.bind((8, stream), y, x)
+
+    def add() -> None:
+        with stream:
+            kernels.add(y, y, out=x)
+
+    acts: dict[str, Callable[[], object]] = {"launch": lambda: add_to[8, stream](y, x), "bound": bound, "operation": add}
+    act = acts[kind]
+    while not isinstance(bound.func, types.BuiltinFunctionType):
+        await bound()
+    for _ in range(40):  # of what was just learnt
+        act()
+        await stream.synchronize()
+    torn = 0
+    if place == "submission":
+        launch = stream._launch
+
+        def launch_noted(*given: Any) -> int:
+            return launch(*given)
+
+        stream._launch = launch_noted
+
+    def prepare() -> None:
+        x._buffer._writer = x._buffer._reader = y._buffer._reader = other.timeline
+        x._buffer._written = x._buffer._read = y._buffer._read = 0
+
+    interrupted = sys.modules[__name__] if place == "submission" else buffer
+    with Latch(stream):
+        before = stream.timeline.submitted
+        for _ in interrupted_everywhere(act, interrupted, prepare=prepare, least=1):
+            if stream.timeline.submitted > before:
+                torn += 1
+                before = stream.timeline.submitted
+                assert x._buffer.contents() == [(stream.timeline, before)]
+                assert (stream.timeline, before) in y._buffer.uses()
+    assert torn
 
 
 # References

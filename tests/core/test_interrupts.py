@@ -15,7 +15,6 @@ import select
 import signal
 import sys
 import threading
-import types
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, SimpleNamespace
 from typing import Any
@@ -25,7 +24,7 @@ import pytest
 from interrupts import interrupted_everywhere
 
 import aiodev
-from aiodev import Stream, kernels
+from aiodev import Stream
 from aiodev._array import array, copy as array_copy, readback
 from aiodev._array.array import fill_array
 from aiodev._backends.cpu.portable import executor as portable, queues, worker
@@ -245,11 +244,6 @@ def step(i: int, a: int, x: Any) -> None:
     x[i] += a
 
 
-@aiodev.kernel
-def add_to(i: int, x: Any, out: Any) -> None:
-    out[i] += x[i]
-
-
 @pytest.mark.parametrize("kind", ["copy", "fill", "replay"])
 async def test_an_array_whose_use_was_submitted_is_known_to_be_used(kind: str) -> None:
     """The interrupt may come too late: what the submission writes must not be read, or serve others, before it is done."""
@@ -285,50 +279,6 @@ async def test_an_array_whose_use_was_submitted_is_known_to_be_used(kind: str) -
                     torn += 1
                     assert x._buffer._writer is stream.timeline and x._buffer._written == stream.timeline.submitted
         assert torn
-
-
-@pytest.mark.parametrize("kind", ["launch", "bound", "operation"])
-@pytest.mark.parametrize("place", ["submission", "notes"])
-async def test_so_is_that_of_native_code(place: str, kind: str) -> None:
-    """It is interrupted only where it calls Python: a stream that is traced, and notes of what another stream has used."""
-    stream, other = Stream("cpu"), Stream("cpu")
-    x, y = aiodev.zeros(8, "int64", "cpu"), aiodev.ones(8, "int64", "cpu")
-    bound = add_to.bind((8, stream), y, x)
-
-    def add() -> None:
-        with stream:
-            kernels.add(y, y, out=x)
-
-    acts: dict[str, Callable[[], object]] = {"launch": lambda: add_to[8, stream](y, x), "bound": bound, "operation": add}
-    act = acts[kind]
-    while not isinstance(bound.func, types.BuiltinFunctionType):
-        await bound()
-    for _ in range(40):  # of what was just learnt
-        act()
-        await stream.synchronize()
-    torn = 0
-    if place == "submission":
-        launch = stream._launch
-
-        def launch_noted(*given: Any) -> int:
-            return launch(*given)
-
-        stream._launch = launch_noted
-
-    def prepare() -> None:
-        x._buffer._writer = x._buffer._reader = y._buffer._reader = other.timeline
-        x._buffer._written = x._buffer._read = y._buffer._read = 0
-
-    interrupted = sys.modules[__name__] if place == "submission" else buffer
-    with Latch(stream):
-        before = stream.timeline.submitted
-        for _ in interrupted_everywhere(act, interrupted, prepare=prepare, least=1):
-            if stream.timeline.submitted > before:
-                torn += 1
-                before = stream.timeline.submitted
-                assert x._buffer.contents() == [(stream.timeline, before)]
-                assert (stream.timeline, before) in y._buffer.uses()
-    assert torn
 
 
 @aiodev.kernel

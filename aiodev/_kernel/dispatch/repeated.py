@@ -73,7 +73,7 @@ def make_repeated(
     ``results`` are arrays that the call has made; they are counted behind the operands. ``returned`` says which of all these
     the function gives back.
     """
-    if len(operands) + len(results) > MOST_PARAMETERS or any(len(step.args) > MOST_PARAMETERS for step in steps):
+    if len(operands) + len(results) > MOST_PARAMETERS or any(len(step.args) >= MOST_PARAMETERS for step in steps):
         return None
     scratch = _scratch_of(steps)
     room = sum(map(_aligned, scratch.values()))

@@ -30,7 +30,7 @@ from aiodev._kernel.dispatch.call import Call, Number
 from aiodev._kernel.dispatch.repeated import ALIGNMENT, CONSTANT, SCRATCH, Repeated, Step
 from aiodev._kernel.dispatch.signature import ARRAYS, COMPLEX, FORMATS
 from aiodev._kernel.dispatch.specializations import Specialization
-from aiodev._kernel.dispatch.states import Apart
+from aiodev._kernel.dispatch.states import MOST_PARAMETERS, Apart
 from aiodev._kernel.kernel import Kernel
 from aiodev._kernel.symbolic.array import Memory, SymbolicArray, SymbolicForm, checked
 from aiodev._kernel.symbolic.generate import BlockPart, generate, joined
@@ -138,6 +138,8 @@ def make_plan(
         bases = [one._address if isinstance(one, Array) else 0 for one in (*call._operands, *call._results)]
         scratch: dict[Memory, int] = {}
         for step, real, specialization in zip(symbolic._steps, steps, specializations, strict=True):
+            if len(step.args) >= MOST_PARAMETERS:
+                raise NotSymbolic("more arguments than native code has room for")
             _compare(step, real, bases, scratch)
             _stay_within(step, specialization)
         if not trace.is_general():

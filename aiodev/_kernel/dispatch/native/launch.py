@@ -5,6 +5,7 @@ from __future__ import annotations
 from aiodev._kernel.dispatch.native.submit import (
     CALL_BYTES,
     OBJECTS_BYTES,
+    call_attribute,
     current_stream,
     find_site,
     is_a,
@@ -64,12 +65,7 @@ def choose_launch(own: Object, given: Cell[int], count: int, names: Tuple | None
         decrement(launch)
         if launch != known.none:
             return chosen
-    choose = get_attribute(own, known.choose)
-    if choose == 0:
-        return 0
-    chosen = call(choose, given, count, names)
-    decrement(choose)
-    return chosen
+    return call_attribute(own, known.choose, given, count, names)
 
 
 @inner

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from aiodev._kernel.dispatch.native.submit import known_objects
+from aiodev._kernel.dispatch.native.submit import call_attribute, known_objects
 from aiodev._kernel.dispatch.states import BufferView
 from aiodev._memory.native import allocate, release
 from aiodev._native.compile import method
 from aiodev._native.fields import Cell
-from aiodev._native.objects import Object, Tuple, call, decrement, get_attribute
+from aiodev._native.objects import Object, Tuple
 
 __all__ = ["allocate_buffer", "release_buffer"]
 
@@ -18,12 +18,7 @@ def allocate_buffer(own: Object, given: Cell[int], count: int, names: Tuple | No
     known = known_objects().memory
     if count == 2 and names is None and own.type == known.allocator_class:
         return allocate(known, own, given[1].value, given.value)
-    slow = get_attribute(own, known.allocate_slowly)
-    if slow == 0:
-        return 0
-    made = call(slow, given, count, names)
-    decrement(slow)
-    return made
+    return call_attribute(own, known.allocate_slowly, given, count, names)
 
 
 @method

@@ -15,6 +15,7 @@ from aiodev._native.fields import WORD, Cell
 from aiodev._native.intrinsics import given_object, on_stack
 from aiodev._native.objects import (
     Object,
+    Tuple,
     as_int,
     call,
     call_method,
@@ -26,6 +27,7 @@ from aiodev._native.objects import (
     frame_back,
     frame_code,
     frame_offset,
+    get_attribute,
     increment,
     is_subclass,
     new_int,
@@ -37,8 +39,8 @@ from aiodev._native.objects import (
 )
 
 __all__ = [
-    "CALL_BYTES", "OBJECTS_BYTES", "current_stream", "find_site", "find_site_above", "is_a", "is_refusal", "known_objects",
-    "submit",
+    "CALL_BYTES", "OBJECTS_BYTES", "call_attribute", "current_stream", "find_site", "find_site_above", "is_a", "is_refusal",
+    "known_objects", "submit",
 ]  # fmt: skip
 
 #: Bytes on the stack: for as many objects as a call may have to do with, and for a call with these and a few more.
@@ -50,6 +52,17 @@ _FAILED = -2
 def known_objects() -> KnownView:
     """The objects that are the same for all calls."""
     return KnownView(given_object())
+
+
+@inner
+def call_attribute(owner: Object, name: int, given: Cell[int], count: int, names: Tuple | None) -> int:
+    """Call what an object has by a name, as the native function was called; 0 with an exception."""
+    function = get_attribute(owner, name)
+    if function == 0:
+        return 0
+    result = call(function, given, count, names)
+    decrement(function)
+    return result
 
 
 @inner
