@@ -8,19 +8,24 @@ the main thread only, so in others there is nothing to do.
 Python ignores what is raised in a finalizer, or in the callback of a weak reference, and a handler may raise at the first
 instruction of one, where nothing in it could catch that. To hold the handler back would cost a finalizer several times what it
 takes itself. Python tells ``sys.unraisablehook`` of what it ignores: there the handler's signal is sent once more.
+
+A program that Ctrl-C ends ends by its signal, so that a shell's loop ends too. Python keeps that in a flag, which each
+evaluation of a string clears, and to define a named tuple is one: a thread that imports a library meanwhile is enough. It is
+set once more.
 """
 
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
 import _thread
+import atexit
 import signal
 import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from opcode import opmap
 from typing import TYPE_CHECKING, Any
 
@@ -169,3 +174,12 @@ def _send(number: int) -> None:
     main = threading.main_thread().ident
     if main is not None and callable(signal.getsignal(number)):  # else it would end the process
         signal.pthread_kill(main, number)
+
+
+@atexit.register
+def _end_by_the_signal() -> None:
+    """Have the program end by SIGINT where its main thread has: Python notes it of a string whose evaluation raises it."""
+    is_interactive = hasattr(sys, "ps1")  # then the last exception is of a statement, and the program went on
+    if getattr(sys, "last_type", None) is KeyboardInterrupt and not is_interactive:
+        with suppress(KeyboardInterrupt):
+            exec("raise KeyboardInterrupt")

@@ -224,13 +224,15 @@ def test_ctrl_c_interrupts_a_wait(ending: str) -> None:
     assert "Fatal" not in errors and "Exception in thread" not in errors, errors
 
 
-def test_an_interrupted_program_ends_by_its_signal() -> None:
+@pytest.mark.parametrize("meanwhile", ["", 'atexit.register(eval, "1")'], ids=["nothing else runs", "a string is evaluated"])
+def test_an_interrupted_program_ends_by_its_signal(meanwhile: str) -> None:
     """So that a shell's loop, or who supervises it, sees that it was interrupted, whatever ends with it."""
-    program = """
-import os, signal
+    program = f"""
+import atexit, os, signal
 import aiodev
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
+{meanwhile}
 aiodev.Stream("cpu").call(int).synchronize_blocking()
 os.kill(os.getpid(), signal.SIGINT)
 """
