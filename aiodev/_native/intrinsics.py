@@ -156,6 +156,25 @@ def copy_memory(builder: ir.IRBuilder, dst: ir.Value, src: ir.Value, nbytes: ir.
 
 
 @intrinsic
+def product(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, overflow: ir.Value) -> Any:
+    """``a * b``; where that is no word, the word at the address ``overflow`` is no longer 0."""
+    return _exact(builder, builder.smul_with_overflow(a, b), overflow)
+
+
+@intrinsic
+def total(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, overflow: ir.Value) -> Any:
+    """``a + b``, likewise."""
+    return _exact(builder, builder.sadd_with_overflow(a, b), overflow)
+
+
+def _exact(builder: ir.IRBuilder, pair: ir.Value, overflow: ir.Value) -> Any:
+    place = _pointer(builder, overflow)
+    is_too_large = builder.zext(builder.extract_value(pair, 1), _WORD)
+    builder.store(builder.or_(builder.load(place), is_too_large), place)
+    return builder.extract_value(pair, 0)
+
+
+@intrinsic
 def bytes_address(builder: ir.IRBuilder, value: ir.Value) -> Any:
     """Address of the first byte of a ``bytes``."""
     # CPython lays a bytes object out as PyVarObject, hash, data; `bytes.__basicsize__` counts the trailing NUL.

@@ -27,10 +27,10 @@ from aiodev._native.fields import Cell, Struct, at, words
 
 __all__ = [
     "OBJECTS", "TABLE", "Bytes", "List", "Object", "Tuple", "allocate_object", "append", "as_int", "call", "call_method",
-    "check_layouts", "clear_error", "decrement", "dict_item", "error_matches", "fetch_error", "frame_back", "frame_code",
-    "frame_offset", "get_attribute", "get_item", "get_place", "increment", "is_subclass", "is_true", "new_bytes",
-    "new_int", "new_method", "new_tuple", "normalize_error", "offsets_of", "read_context", "restore_error", "running_frame",
-    "show_error", "slot",
+    "check_layouts", "clear_error", "decrement", "dict_default", "dict_item", "dict_length", "error_matches", "fetch_error",
+    "frame_back", "frame_code", "frame_offset", "get_attribute", "get_item", "get_place", "increment", "is_subclass",
+    "is_true", "new_bytes", "new_int", "new_method", "new_tuple", "normalize_error", "offsets_of", "read_context",
+    "restore_error", "running_frame", "show_error", "slot",
 ]  # fmt: skip
 
 #: The symbol of the table that a module of native code has, and the objects whose addresses it holds. Behind them is the one
@@ -148,6 +148,9 @@ call = External("PyObject_Vectorcall", int64(int64, int64, int64, int64))
 call_method = External("PyObject_VectorcallMethod", int64(int64, int64, int64, int64))
 #: A borrowed reference; 0 where there is no such key, or with an exception.
 dict_item = External("PyDict_GetItemWithError", int64(int64, int64))
+#: What a dict has for a key, which it is given if it has nothing: a borrowed reference; 0 with an exception.
+dict_default = External("PyDict_SetDefault", int64(int64, int64, int64))
+dict_length = External("PyDict_Size", int64(int64))
 #: A variable, a default or 0, and where the value's address goes; not 0 with an exception.
 read_context = External("PyContextVar_Get", int32(int64, int64, int64))
 #: The frame that has called the native function, borrowed; 0 if there is none.

@@ -25,8 +25,8 @@ __all__ = ["SOURCES", "are_there", "as_method", "native_function", "native_key"]
 _NATIVE = "aiodev._kernel.dispatch.native"
 #: What the code comes from, beside the classes whose offsets it has.
 SOURCES = (
-    "_native", "_memory/native.py", "_memory/views.py", "_kernel/dispatch/native", "_kernel/dispatch/states.py",
-    "_kernel/tuning.py",
+    "_native", "_memory/native.py", "_memory/views.py", "_array/native.py", "_array/views.py", "_array/tuning.py",
+    "_kernel/dispatch/native", "_kernel/dispatch/states.py", "_kernel/tuning.py",
 )  # fmt: skip
 _log = logging.getLogger("aiodev")
 

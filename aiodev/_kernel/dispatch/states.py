@@ -10,8 +10,10 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from aiodev._array import views as array_views
 from aiodev._array.array import Array
 from aiodev._array.form import Form
+from aiodev._array.views import ArrayView, FormView
 from aiodev._core import callsites, context
 from aiodev._core.context import Frame
 from aiodev._core.streams.completion import Completion
@@ -250,22 +252,6 @@ def _refuse_arguments(*_: Any, **__: Any) -> None:
 # Views
 
 
-class FormView(Object):
-    """A form."""
-
-    key: int = slot(Form, "key")
-    shape: Tuple = slot(Form, "shape")
-
-
-class ArrayView(Object):
-    """An array."""
-
-    form: FormView = slot(Array, "_form")
-    start: int = slot(Array, "_address")  #: 0, as those that follow, of an array that was freed
-    buffer: BufferView = slot(Array, "_buffer")
-    packed: Bytes = slot(Array, "_packed")  #: or Python's None
-
-
 class FrameView(Object):
     """What is current."""
 
@@ -311,6 +297,7 @@ class KnownView(Tuple):
     allocators: int
     allocator_of: int
     memory: memory_views.KnownView
+    arrays: array_views.KnownView
     choose: int
     line_call: int
     pack: int
@@ -433,7 +420,7 @@ class BoundCallView(Object):
 
 #: Whose offsets are in the code.
 VIEWS: tuple[type[Struct], ...] = (
-    *memory_views.VIEWS, FormView, ArrayView, FrameView, StreamView, CompletionView, UsesView, BranchView, KernelCallView,
+    *memory_views.VIEWS, *array_views.VIEWS, FrameView, StreamView, CompletionView, UsesView, BranchView, KernelCallView,
     BoundCallView, RepeatedStepView, RepeatedCallView,
 )  # fmt: skip
 
@@ -441,6 +428,6 @@ VIEWS: tuple[type[Struct], ...] = (
 KNOWN = (
     None, int, tuple, Exception, Array, Form, Buffer, Stream, Completion, MISSING, callsites.sites, context.variable,
     current_stream, callsites.outside, _note_torn, _refuse_arguments, allocators.pools, vars(allocators),
-    allocators.allocator_of, memory_views.KNOWN, "_choose", "_line_call", "_pack", "pool_count", "_record_write",
-    "_record_read",
+    allocators.allocator_of, memory_views.KNOWN, array_views.KNOWN, "_choose", "_line_call", "_pack", "pool_count",
+    "_record_write", "_record_read",
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aiodev._array.native import new_array
 from aiodev._kernel.dispatch.native.submit import (
     OBJECTS_BYTES,
     current_stream,
@@ -17,7 +18,6 @@ from aiodev._kernel.dispatch.states import (
     ApartPlace,
     ArrayView,
     BufferView,
-    FormView,
     KnownView,
     NumberPlace,
     RepeatedCallView,
@@ -35,7 +35,6 @@ from aiodev._native.objects import (
     Bytes,
     Object,
     Tuple,
-    allocate_object,
     as_int,
     call,
     decrement,
@@ -238,19 +237,10 @@ def _make_array(known: KnownView, memory: int, timeline: int, nbytes: int, form:
     buffer = allocate(known.memory, Object(memory), timeline, nbytes)
     if buffer == 0:
         return 0
-    array = ArrayView(allocate_object(known.array_class, 0))
-    if array.address == 0:
-        decrement(buffer)
-        return 0
     start = BufferView(buffer).start
     increment(start)
     increment(form)
-    increment(known.none)
-    array.buffer = BufferView(buffer)
-    array.start = start
-    array.form = FormView(form)
-    array.packed = Bytes(known.none)
-    return array.address
+    return new_array(known.arrays, buffer, start, form)
 
 
 @inner

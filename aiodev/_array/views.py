@@ -1,0 +1,60 @@
+"""Arrays and forms as native code sees them (:mod:`aiodev._native.objects`)."""
+
+from __future__ import annotations
+
+from aiodev._array import form
+from aiodev._array.array import Array
+from aiodev._array.form import Form
+from aiodev._memory.views import BufferView
+from aiodev._native.fields import Struct
+from aiodev._native.objects import Bytes, Object, Tuple, slot
+
+__all__ = ["KNOWN", "VIEWS", "ArrayView", "FormView", "KnownView"]
+
+
+class FormView(Object):
+    """A form."""
+
+    device: int = slot(Form, "device")
+    dtype: int = slot(Form, "dtype")
+    shape: Tuple = slot(Form, "shape")
+    strides: Tuple = slot(Form, "strides")
+    packed: int = slot(Form, "packed")
+    writable: int = slot(Form, "writable")
+    itemsize: int = slot(Form, "itemsize")
+    size: int = slot(Form, "size")
+    is_known: int = slot(Form, "is_known")
+    key: int = slot(Form, "key")
+    tail: int = slot(Form, "tail")
+    views: int = slot(Form, "views")
+    shapes: int = slot(Form, "shapes")
+    orders: int = slot(Form, "orders")
+
+
+class ArrayView(Object):
+    """An array."""
+
+    form: FormView = slot(Array, "_form")
+    start: int = slot(Array, "_address")  #: 0, as those that follow, of an array that was freed
+    buffer: BufferView = slot(Array, "_buffer")
+    packed: Bytes = slot(Array, "_packed")  #: or Python's None
+
+
+class KnownView(Tuple):
+    """Objects that are the same for all arrays, as a tuple has them."""
+
+    none: int
+    true: int
+    false: int
+    array_class: int
+    form_class: int
+    forms: int
+    keys: int
+    nothing: int
+    form_of: int
+
+
+#: In the order of :class:`KnownView`.
+KNOWN = (None, True, False, Array, Form, form._forms, form._keys, form._NOTHING, form.form_of)
+#: Whose offsets are in the code.
+VIEWS: tuple[type[Struct], ...] = (FormView, ArrayView)
