@@ -24,7 +24,7 @@ from aiodev._native.objects import (
     new_tuple,
 )
 
-__all__ = ["MOST_DIMENSIONS", "find_form", "new_array"]
+__all__ = ["MOST_DIMENSIONS", "find_form", "find_packed_form", "new_array"]
 
 #: Of arrays that native code makes; as many as NumPy's have.
 MOST_DIMENSIONS = 64
@@ -66,6 +66,19 @@ def find_form(known: KnownView, like: FormView, ndim: int, lengths: Cell[int], s
         if steps != 0:
             form = _find(known, like, shape, steps, writable)
             decrement(steps)
+        decrement(shape)
+    decrement(like)
+    return form
+
+
+@inner
+def find_packed_form(known: KnownView, like: FormView, ndim: int, lengths: Cell[int]) -> int:
+    """The form of packed elements that has these lengths, all else as another one; a new reference, 0 with an exception."""
+    increment(like)
+    form = 0
+    shape = _tuple_of(lengths, ndim)
+    if shape != 0:
+        form = _find(known, like, shape, known.none, like.writable)
         decrement(shape)
     decrement(like)
     return form

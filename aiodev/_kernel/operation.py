@@ -78,7 +78,6 @@ _FORM = "({0}._form if {0}.__class__ is Array else {0}.__class__)"
 _KIND = "({0}._form.key if {0}.__class__ is Array else {0}.__class__)"
 #: Of a sequence, which is looked at more than once: nothing that is used up by that.
 _EACH = "*[{1} for _x in ({0} if {0}.__class__ is _list or {0}.__class__ is _tuple else None)]"
-_NEVER = -(1 << 60)  # in place of how often a plan has served: that is as good as it gets
 _operations: weakref.WeakSet[Operation] = weakref.WeakSet()
 #: Calls an operation with arrays of a subclass among its operands: a function of the operation, the key and the arguments.
 differentiate: Hook[..., Any] = Hook("aiodev._autograd.recording")
@@ -138,8 +137,6 @@ class Operation:
         #: What was called before: a function of the operands, by the options and the operands' forms.
         self.known: dict[Hashable, Callable[..., Any]] = {}
         self._met: dict[Hashable, None] = {}  # once
-        #: How often plans have served calls: those that recur are remembered themselves, unless that was tried in vain.
-        self._served: dict[Hashable, int] = {}
         #: By what calls of other lengths have in common.
         self._families: dict[Hashable, Family] = {}
         self._elementwise = elementwise
@@ -240,7 +237,6 @@ class Operation:
         self.known.clear()
         self.derivatives.clear()
         self._met.clear()
-        self._served.clear()
         self._families.clear()
 
     def resolve(self, operands: Sequence[Any]) -> Sequence[Any]:
@@ -261,7 +257,7 @@ class Operation:
         names, operands = self._names, self._operands
         namespace: dict[str, Any] = {
             "Array": Array, "_find": self.known.get, "_family_of": self._families.get, "_slow": self._call_slowly,
-            "_freeze": _freeze, "_served": self._served.get, "_note": self._note_served, "_recurs": RECURS,
+            "_freeze": _freeze, "_recurs": RECURS,
             "_list": list, "_tuple": tuple, "_len": len, "_int": int, "_float": float, "_str": str,
         }  # fmt: skip
         shown, kind = [], None
@@ -305,12 +301,10 @@ class Operation:
             "            return _result",
             "    elif _key is not None:",
             f"        _family = _family_of(({begin}{', '.join(kinds)},))",
-            "        _times = _served(_key, 0)",
-            "        if _family is not None and _times < _recurs:",
+            "        if _family is not None and _family.served % _recurs:",
             f"            _result = _family.plan({', '.join(passed)})",
             "            if _result is not None:",
             "                _family.served += 1",
-            "                _note(_key, _times)",
             "                return _result",
             f"    return _slow(_key, {', '.join(names)})",
         ]
@@ -337,16 +331,21 @@ class Operation:
     def _call_slowly(self, key: tuple[Any, ...] | None, *given: Any) -> Any:
         """Run the body, or a plan for all lengths; or leave it to variables, or to what stands for arrays."""
         kind = family = None
+        recurs = False
         if key is not None:
             kind = tuple([one.key if one.__class__ is Form else one for one in key])
             family = self._families.get(kind)
-            if family is not None and family.plans and self._served.get(key, 0) < RECURS:
-                operands = self._flat(given) if self._several else [given[place] for place in self._operands]
-                for plan in family.plans:
-                    result = plan(*operands)
+            if family is not None and family.plans:
+                is_looked_at = family.served % RECURS == 0
+                recurs = is_looked_at and key in self._met and key not in self.known
+                if recurs:  # if that comes to nothing, others are looked at before it is again
+                    family.served += 1
+                    self._met.pop(key, None)
+                else:
+                    result = self._serve(family, given)
                     if result is not None:
-                        self._note_served(key, self._served.get(key, 0))
-                        family.note(plan)
+                        if is_looked_at:
+                            enter(self._met, key, None, self._most)
                         return result
         for place in self._operands:
             value = given[place]
@@ -379,7 +378,6 @@ class Operation:
             operands.append(value)
         if device is None and any(own in self.numbers for own in self.reads):
             raise TypeError(f"{self.name}: expected an array among the arguments, got numbers only")
-        recurs = key is not None and self._served.get(key, 0) >= RECURS
         record = recurs or key in self._met and key not in self.known
         others = None
         if key is not None and not record:
@@ -408,20 +406,21 @@ class Operation:
         result = call._run(self._pass, filled(operands), key, remember)
         if attempt is not None and not (native_functions.are_there() and _are_ready(_specializations(call._steps, where))):
             attempt.family.put_off()
-        if recurs and key not in self.known and native_functions.are_there():
-            self._served[key] = _NEVER
         if key is not None and not record:  # what the body has refused is not kept, nor what it was given
             enter(self._met, key, None, self._most)
             if family is not None and kind not in self._families:
                 enter(self._families, kind, family, self._most)
         return result
 
-    def _note_served(self, key: Hashable, times: int) -> None:
-        """Note that a plan has served a call, as ``times`` before."""
-        if times == 0:
-            enter(self._served, key, 1, self._most)
-        else:
-            self._served[key] = times + 1
+    def _serve(self, family: Family, given: Sequence[Any]) -> Any:
+        """Submit by the plan that takes these operands; None where there is none."""
+        operands = self._flat(given) if self._several else [given[place] for place in self._operands]
+        for plan in family.plans:
+            result = plan(*operands)
+            if result is not None:
+                family.note(plan)
+                return result
+        return None
 
     def _flat(self, given: Sequence[Any]) -> list[Any]:
         """The operands, those of sequences one by one."""
@@ -514,7 +513,6 @@ class Operation:
             if launch is not None:
                 enter(self.known, key, launch, self._most)
                 self._met.pop(key, None)
-                self._served.pop(key, None)
             if attempt is not None:
                 attempt.plan(self._pass, steps, returned, specializations, apart)
 

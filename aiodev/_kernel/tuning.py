@@ -28,8 +28,9 @@ TURNS: Final = 8
 #: Plans for the lengths that differ from one call to the next, before one is made for all that have ever differed. Larger:
 #: more plans are made where there are arrays of many widths; smaller: plans have more conditions, where few lengths grow.
 NARROW_PLANS: Final = 2
-#: Calls of the same lengths that a plan serves before what they submit is found out for them, which takes as long as some
-#: twenty such calls. Larger: what recurs costs more for longer; smaller: bodies are run for lengths that a few calls have.
+#: Of so many calls that plans serve one is looked at. If it was before, its lengths recur, and what it submits is found out for
+#: them, which takes as long as some twenty such calls. Larger: what recurs costs a little more for longer; smaller: more calls
+#: take the long way, and bodies are run for lengths that a few calls have.
 RECURS: Final = 16
 #: Lines of a plan at most: conditions, and quotients. Larger: plans that take longer to look at than a body to run; smaller:
 #: bodies that decide much have none.

@@ -43,7 +43,7 @@ from aiodev._memory.buffer import Buffer, Uses
 from aiodev._memory.segments import RawMemory
 from aiodev._memory.slow_path import SlowPath
 from aiodev._memory.stats import Totals
-from aiodev._memory.tuning import GRANULE, REQUESTS_KEPT, SEARCH, SMALL
+from aiodev._memory.tuning import GRANULE, SEARCH, SMALL
 
 if TYPE_CHECKING:
     from aiodev._core.backend.device import Device
@@ -143,9 +143,9 @@ class CachingAllocator:
         private_pools: the private pools of this device.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_bin_of_request", "pending", "totals")  # native code reads these three
+    __slots__ = ("__dict__", "__weakref__", "_bins", "pending", "totals")  # native code reads these three
 
-    _bin_of_request: dict[int, Bin]
+    _bins: dict[int, Bin]
     pending: deque[Block]
     totals: Totals
 
@@ -163,7 +163,6 @@ class CachingAllocator:
         self._raw = raw
         self._hold = hold
         self._pools_made = 0
-        self._bin_of_request = {}
         self._bins: dict[int, Bin] = {}
 
     def make_private(self) -> Self:
@@ -186,10 +185,7 @@ class CachingAllocator:
         Raises:
             OutOfMemoryError: the backend has no more, even after all that can be released was.
         """
-        try:
-            home = self._bin_of_request[nbytes]
-        except KeyError:
-            home = self._bin(nbytes)
+        home = self._bins.get(size_class(nbytes)) or self._bin(nbytes)
         try:
             block = home.free.pop()
         except IndexError:
@@ -306,10 +302,6 @@ class CachingAllocator:
             home = self._bins.setdefault(size, made)
             if home is made:
                 kind.bins.append(made)
-        requests = self._bin_of_request
-        if len(requests) >= REQUESTS_KEPT:
-            requests.clear()
-        requests[nbytes] = home
         return home
 
     def _search(self, home: Bin, unfit: Block, timeline: Timeline) -> Block:

@@ -8,10 +8,11 @@ another thread nor a finalizer comes between.
 from __future__ import annotations
 
 from aiodev._core.backend.interface import COMPLETED
+from aiodev._memory.tuning import GRANULE
 from aiodev._memory.views import AllocatorView, BinView, BlockView, BufferView, KnownView, TotalsView
 from aiodev._native.compile import inner
 from aiodev._native.fields import WORD, Cell
-from aiodev._native.intrinsics import on_stack
+from aiodev._native.intrinsics import bit_length, on_stack
 from aiodev._native.objects import (
     Object,
     Tuple,
@@ -58,7 +59,13 @@ def allocate(known: KnownView, memory: Object, timeline: int, nbytes: int) -> in
 @inner
 def _take_block(known: KnownView, memory: AllocatorView, timeline: int, nbytes: int) -> BlockView:
     """The last block of the bin, no longer there, if the timeline may have it; else 0."""
-    home = BinView(dict_item(memory.bin_of_request, nbytes))
+    wanted = as_int(nbytes)
+    size = new_int(_size_class(wanted)) if wanted >= 0 else 0
+    if size == 0:  # it is more than a word holds, or there is no memory for an int
+        clear_error()
+        return BlockView(0)
+    home = BinView(dict_item(memory.bins, size))
+    decrement(size)
     if home.address == 0 or home.free.length == 0:
         return BlockView(0)
     last = home.free.length - 1
@@ -68,6 +75,16 @@ def _take_block(known: KnownView, memory: AllocatorView, timeline: int, nbytes: 
         return BlockView(0)
     home.free.length = last
     return block
+
+
+@inner
+def _size_class(nbytes: int) -> int:
+    """As of :mod:`aiodev._memory.allocator`."""
+    last = nbytes - 1
+    if last < 16 * GRANULE:
+        return GRANULE if last < GRANULE else (last // GRANULE + 1) * GRANULE
+    shift = bit_length(last) - 5
+    return ((last >> shift) + 1) << shift
 
 
 @inner

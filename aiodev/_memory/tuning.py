@@ -46,8 +46,6 @@ SLACK: Final = 16
 
 # Bookkeeping
 
-#: Request sizes whose bins are remembered. Larger: memory for programs of many sizes; smaller: their bins are computed again.
-REQUESTS_KEPT: Final = 4096
 #: A :class:`~aiodev._memory.buffer.Uses` takes at least this many uses before it drops those that are done. Larger: longer
 #: lists; smaller: more passes.
 CREDIT: Final = 16

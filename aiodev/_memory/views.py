@@ -57,7 +57,7 @@ class TotalsView(Object):
 class AllocatorView(Object):
     """An allocator."""
 
-    bin_of_request: int = slot(CachingAllocator, "_bin_of_request")
+    bins: int = slot(CachingAllocator, "_bins")
     pending: Object = slot(CachingAllocator, "pending")
     totals: TotalsView = slot(CachingAllocator, "totals")
 

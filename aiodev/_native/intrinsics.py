@@ -167,6 +167,12 @@ def total(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, overflow: ir.Value) -
     return _exact(builder, builder.sadd_with_overflow(a, b), overflow)
 
 
+@intrinsic
+def bit_length(builder: ir.IRBuilder, value: ir.Value) -> Any:
+    """How many bits a word has that is not negative."""
+    return builder.sub(ir.Constant(_WORD, 64), builder.ctlz(value, ir.Constant(ir.IntType(1), 0)))
+
+
 def _exact(builder: ir.IRBuilder, pair: ir.Value, overflow: ir.Value) -> Any:
     place = _pointer(builder, overflow)
     is_too_large = builder.zext(builder.extract_value(pair, 1), _WORD)

@@ -28,9 +28,9 @@ from aiodev._native.fields import Cell, Struct, at, words
 __all__ = [
     "OBJECTS", "TABLE", "Bytes", "List", "Object", "Tuple", "allocate_object", "append", "as_int", "call", "call_method",
     "check_layouts", "clear_error", "decrement", "dict_default", "dict_item", "dict_length", "error_matches", "fetch_error",
-    "frame_back", "frame_code", "frame_offset", "get_attribute", "get_item", "get_place", "increment", "is_subclass",
-    "is_true", "new_bytes", "new_int", "new_method", "new_tuple", "normalize_error", "offsets_of", "read_context",
-    "restore_error", "running_frame", "show_error", "slot",
+    "frame_back", "frame_code", "frame_offset", "get_attribute", "get_item", "get_place", "has_error", "increment",
+    "is_subclass", "is_true", "new_bytes", "new_int", "new_method", "new_tuple", "normalize_error", "offsets_of",
+    "read_context", "restore_error", "running_frame", "show_error", "slot",
 ]  # fmt: skip
 
 #: The symbol of the table that a module of native code has, and the objects whose addresses it holds. Behind them is the one
@@ -166,5 +166,7 @@ restore_error = External("PyErr_Restore", void(int64, int64, int64))
 #: Whether the exception that is set is of a class.
 error_matches = External("PyErr_ExceptionMatches", int32(int64))
 clear_error = External("PyErr_Clear", void())
+#: Borrowed; 0 where no exception is set.
+has_error = External("PyErr_Occurred", int64())
 #: Have the exception that is set shown as one that nobody can be given; the object is what it happened in.
 show_error = External("PyErr_WriteUnraisable", void(int64))

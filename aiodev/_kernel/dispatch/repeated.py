@@ -1,6 +1,7 @@
 """What a call of an operation has submitted, as one function that submits it again.
 
-Of each launch of a call the entry, the size, the constants and the layout of every array are fixed. So a native function
+Of each launch of a call the entry, the size, the constants and the layout of every array are fixed; or where lengths are not,
+:mod:`aiodev._kernel.symbolic` has the expressions of what follows from them, which are computed first. So a native function
 (:mod:`aiodev._kernel.dispatch.native.repeat`) is given them, which allocates the results and the scratch memory, puts addresses
 and numbers between bytes that are fixed, submits, and notes the use of the buffers. Its arguments are the operands of the next
 call.
@@ -10,8 +11,8 @@ call.
 1.  An array's *form* is one object for all arrays of the same device, dtype, shape, strides and writability, told from others
     by identity. So what was submitted for operands of some forms and, of those that are numbers, some classes, is what the
     operation would submit for others like them: entry, size, constants and views.
-2.  Only addresses and the values of numbers are the operands' own, so only they are put into the block anew. Where lengths
-    are not fixed either, :mod:`aiodev._kernel.symbolic` has the expressions of what follows from them.
+2.  Only addresses, the values of numbers and what is computed of lengths are the operands' own, so only they are put into the
+    block anew.
 3.  There may be two forms of the same content, since tables are bounded and forget what is old. The second is
     recorded again, and is never wrong.
 4.  A function that is remembered is ready to run, and belongs to this process: a forked child starts with nothing.
@@ -37,12 +38,13 @@ from aiodev._kernel.dispatch.states import MOST_PARAMETERS, SCRATCH, Apart, Repe
 from aiodev._kernel.kernel import Kernel
 from aiodev._memory.buffer import Buffer
 
-__all__ = ["ALIGNMENT", "CONSTANT", "SCRATCH", "Repeated", "Step", "make_repeated"]
+__all__ = ["ALIGNMENT", "CONSTANT", "SCRATCH", "Repeated", "Step", "make_repeated", "make_step"]
 
 #: Of an argument that is neither an operand nor scratch memory: it is the same in every call.
 CONSTANT = -2
 #: How scratch is aligned, and up to how many bytes of it lie behind a new result: an allocation takes as long as the rest.
 ALIGNMENT, _BEHIND = 64, 1 << 12
+_WORD = struct.Struct("<q")
 #: Takes the operands, and gives what the operation returns; None where a number does not fit its type. Behind the operands it
 #: may be given a stream, other than the current one; it gives None where that is of another device. And a site, that of the
 #: program's line, where that is known.
@@ -83,8 +85,13 @@ def make_repeated(
         places[buffer] = end - buffer.address
         end += _aligned(nbytes)
     constants: list[Buffer] = []
+    arrays = (*operands, *results)
+
+    def distance(arg: Array, origin: int) -> int:
+        return arg._address + places[arg._buffer] if origin == SCRATCH else arg._address - arrays[origin]._address
+
     launches = [
-        _step(specialization, step, (*operands, *results), places, constants)
+        make_step(specialization, step, distance, constants)
         for specialization, step in zip(specializations, steps, strict=True)
     ]
     own = room if room and not behind else None
@@ -95,52 +102,63 @@ def make_repeated(
         nbytes = end if number == 0 and room and behind else result.nbytes
         made.append((nbytes, result._form))
     device = specializations[0].device
-    call = RepeatedCall(device, len(operands), apart, made, own, constants, launches, returned)
-    return native_function("repeat", call)
+    return native_function("repeat", RepeatedCall(device, operands, apart, made, own, constants, launches, returned))
 
 
-def _step(
+def make_step(
     specialization: Specialization,
     step: Step,
-    operands: Sequence[Any],
-    scratch: dict[Buffer, int],
+    distance: Callable[[Any, int], Any],
     constants: list[Buffer],
+    register: Callable[[Any], int] = lambda _: 0,
 ) -> RepeatedStep:
-    """A launch as native code makes it again; ``scratch``: how far each buffer of that moves.
+    """A launch as native code makes it again.
 
-    All but addresses and numbers follow from the forms, and is packed as the bytes that it is.
+    All but addresses and numbers follow from the forms, and is packed as the bytes that it is. ``distance``: from an array and
+    its origin, how many bytes it lies behind that. ``constants`` learns buffers. ``register``: of a length that is not fixed
+    what has it, of a number 0.
     """
     signature = specialization.signature
-    shape = struct.pack(f"<{len(step.shape)}q", *step.shape)
-    numbers, arrays = [shape], list[bytes]()
-    number_places, addresses, users = [], [], []
-    at = len(shape)
+    block = bytearray()
+    lengths, addresses, numbers, users = [], [], [], []
+
+    def write(length: Any) -> None:
+        number = register(length)
+        if number:
+            lengths.append((len(block), number))
+        block.extend(_WORD.pack(0 if number else length))
+
+    for length in step.shape:
+        write(length)
     places = list(zip(step.args, step.origins, signature.descriptors, signature.pattern, strict=True))
     for arg, origin, descriptor, kind in places:
-        if kind in ARRAYS:
-            continue
-        pack = _number_packer(FORMATS[descriptor], kind == COMPLEX)
-        packed = pack(arg)
-        if origin != CONSTANT:
-            number_places.append((at, len(packed), origin, pack))
-        numbers.append(packed)
-        at += len(packed)
+        if kind not in ARRAYS:
+            pack, number = _number_packer(FORMATS[descriptor], kind == COMPLEX), register(arg)
+            packed = pack(0 if origin != CONSTANT or number else arg)
+            if origin != CONSTANT or number:
+                numbers.append((len(block), len(packed), -1 if number else origin, number, pack))
+            block.extend(packed)
     for arg, origin, _, kind in places:
         if kind not in ARRAYS:
             continue
-        packed = arg._packed or arg._pack()
-        if origin == SCRATCH:
-            addresses.append((at, SCRATCH, arg._address + scratch[arg._buffer]))
-        elif origin == CONSTANT:
+        if origin == CONSTANT:
             constants.append(arg._buffer)
             users.append((SCRATCH - len(constants), kind))
-        else:
-            addresses.append((at, origin, arg._address - operands[origin]._address))
+            block.extend(arg._packed or arg._pack())
+            continue
+        if origin != SCRATCH:
             users.append((origin, kind))
-        arrays.append(packed)
-        at += len(packed)
-    block = b"".join((*numbers, *arrays))
-    return RepeatedStep(specialization.loading, math.prod(step.shape), block, addresses, number_places, users)
+        behind = distance(arg, origin)
+        number, form = register(behind), arg._form
+        addresses.append((len(block), origin, 0 if number else behind, number))
+        block.extend(_WORD.pack(0))
+        for length in form.shape if form.packed else (*form.shape, *form.strides):
+            write(length)
+    size = math.prod(step.shape)
+    number = register(size)
+    return RepeatedStep(
+        specialization.loading, None if number else size, number, bytes(block), addresses, lengths, numbers, users
+    )
 
 
 @functools.lru_cache(64)

@@ -34,10 +34,11 @@ if TYPE_CHECKING:
     from aiodev._kernel.dispatch.specializations import Specialization
 
 __all__ = [
-    "KNOWN", "MOST_PARAMETERS", "SCRATCH", "VIEWS", "AddressPlace", "Apart", "ApartPlace", "ArrayView", "Bound",
-    "BoundCall", "BoundCallView", "Branch", "BranchView", "BufferView", "CompletionView", "FormView", "FrameView",
-    "KernelCall", "KernelCallView", "KnownView", "NumberPlace", "PlanView", "RepeatedCall", "RepeatedCallView",
-    "RepeatedPlan", "RepeatedStep", "RepeatedStepView", "StreamView", "Uses", "UsesView", "uses_of",
+    "EQUALS", "IS_FIXED", "KNOWN", "LENGTH", "LESS", "MOST_PARAMETERS", "MOST_REGISTERS", "QUOTIENT", "SCRATCH", "SUM",
+    "VIEWS", "AddressPlace", "Apart", "ApartPlace", "ArrayView", "Bound", "BoundCall", "BoundCallView", "Branch",
+    "BranchView", "BufferView", "CompletionView", "FormView", "FrameView", "KernelCall", "KernelCallView", "KnownView",
+    "LengthPlace", "NumberPlace", "PlanView", "RepeatedCall", "RepeatedCallView", "RepeatedPlan", "RepeatedStep",
+    "RepeatedStepView", "StreamView", "Uses", "UsesView", "uses_of",
 ]  # fmt: skip
 
 #: Parameters that a kernel may have, and operands and results of an operation, to be launched by native code, which has them on
@@ -45,6 +46,15 @@ __all__ = [
 MOST_PARAMETERS = 256
 #: Who has an address that lies in scratch memory.
 SCRATCH = -1
+#: Values that a program computes, which native code has on its stack, too.
+MOST_REGISTERS = 256
+#: Instructions of programs: what is behind them, and what they do.
+IS_FIXED = 0  #: operand, side, axis, value: it is another call where that length (side 0) or stride (1) is not the value
+LENGTH = 1  #: operand, side, axis: the next register is that length or stride
+SUM = 2  #: count, and of each summand its factor, how many registers are multiplied, and these: the next register is the sum
+QUOTIENT = 3  #: dividend, divisor: the next register is the one divided by the other, rounded down
+LESS = 4  #: register, 1 or 0: it is another call where the register is less than 0 though it is not to be, or the reverse
+EQUALS = 5  #: register, 1 or 0: the same for being 0
 
 
 class KernelCall:
@@ -128,9 +138,12 @@ class RepeatedStep:
 
     Attributes:
         loading: the compiled kernel; kept.
+        size: of its range; None where a register has it.
+        size_register: that.
         block: of its arguments, with words to be replaced.
-        addresses: for each array, in words: where it is in the block, whose address it has, and how far behind that it is.
-        number_places: for each number, in words: where it is in the block, of how many bytes, and which operand it is.
+        addresses: of each array an :class:`AddressPlace`.
+        lengths: of each length that a register has a :class:`LengthPlace`.
+        number_places: of each number a :class:`NumberPlace`.
         packs: of each number.
         users: whose buffers it uses, in words.
         uses: how it uses these.
@@ -138,20 +151,26 @@ class RepeatedStep:
     Who has something is a number: of an operand, behind these of a result, ``SCRATCH``, or below that of a constant buffer.
     """
 
-    __slots__ = ("addresses", "block", "entry", "loading", "number_places", "packs", "size", "users", "uses")
+    __slots__ = (
+        "addresses", "block", "entry", "lengths", "loading", "number_places", "packs", "size", "size_register", "users", "uses",
+    )  # fmt: skip
 
     def __init__(
         self,
         loading: PendingKernel,
-        size: int,
+        size: int | None,
+        size_register: int,
         block: bytes,
-        addresses: Sequence[tuple[int, int, int]],
-        numbers: Sequence[tuple[int, int, int, Callable[[Any], bytes]]],
+        addresses: Sequence[tuple[int, int, int, int]],
+        lengths: Sequence[tuple[int, int]],
+        numbers: Sequence[tuple[int, int, int, int, Callable[[Any], bytes]]],
         users: Sequence[tuple[int, str]],
     ) -> None:
-        self.loading, self.entry, self.size, self.block = loading, loading.entry, size, block
+        self.loading, self.entry, self.block = loading, loading.entry, block
+        self.size, self.size_register = size, size_register
         self.addresses = _words(*[word for each in addresses for word in each])
-        self.number_places = _words(*[word for each in numbers for word in each[:3]])
+        self.lengths = _words(*[word for each in lengths for word in each])
+        self.number_places = _words(*[word for each in numbers for word in each[:4]])
         self.packs = tuple([pack for *_, pack in numbers])
         self.users = _words(*[user for user, _ in users])
         self.uses = uses_of("".join(kind for _, kind in users))
@@ -163,37 +182,48 @@ class RepeatedStep:
 
 
 class RepeatedCall:
-    """What a call of an operation goes by that was made before with operands of the same forms.
+    """What a call of an operation goes by that was made before with operands of the same forms, or of such as a program takes.
 
     Attributes:
+        program: what is computed of lengths and strides first, in words; none where all follows from the forms.
+        arrays: which operands are arrays, in words.
         shares: tells whether an operand shares elements with the last one, where it has the same buffer.
-        apart: operands of which that is asked, in words: which, and whether that may be the last one itself.
-        results: of each its bytes and its form, in turns.
-        room: bytes of scratch memory; None where there is none, or it lies behind the first result.
+        apart: of operands of which that is asked an :class:`ApartPlace` each.
+        results: of each its bytes and its form, in turns; where a register has the bytes, None, and a form with other lengths.
+        shapes: of each of those in words: the register of its bytes, the operand that has the same form or -1, and the
+            registers of its lengths; none where there are no registers.
+        room: bytes of scratch memory; None where there is none, a register has it, or it lies behind the first result.
         constants: buffers.
         plan: see :class:`RepeatedPlan`.
     """
 
-    __slots__ = ("apart", "constants", "device", "plan", "results", "room", "shares", "steps")
+    __slots__ = (
+        "apart", "arrays", "constants", "device", "plan", "program", "results", "room", "shapes", "shares", "steps",
+    )  # fmt: skip
 
     def __init__(
         self,
         device: Device,
-        operands: int,
+        operands: Sequence[Any],
         apart: Sequence[Apart],
-        results: Sequence[tuple[int, Form]],
+        results: Sequence[tuple[int | None, Form]],
         room: int | None,
         constants: Sequence[Buffer],
         steps: Sequence[RepeatedStep],
         returned: int | tuple[int, ...],
+        program: Sequence[int] = (),
+        shapes: Sequence[int] = (),
+        room_register: int = 0,
     ) -> None:
         self.device, self.room = device, room
+        self.arrays = _words(*[place for place, x in enumerate(operands) if x.__class__ is Array])
         self.shares = apart[0].shares if apart else None
         self.apart = _words(*[word for each in apart for word in (each.place, each.may_be_it)])
         self.results = tuple([part for result in results for part in result])
         self.constants, self.steps = tuple(constants), tuple(steps)
+        self.program, self.shapes = _words(*program), _words(*shapes)
         places = returned if isinstance(returned, tuple) else (returned,)
-        self.plan = _words(operands, len(places) if isinstance(returned, tuple) else -1, *places)
+        self.plan = _words(len(operands), room_register, len(places) if isinstance(returned, tuple) else -1, *places)
 
 
 class Apart(NamedTuple):
@@ -212,12 +242,6 @@ class Apart(NamedTuple):
     last: int
     may_be_it: bool
     shares: Callable[[Array, Array], bool]
-
-    def source(self) -> str:
-        """The condition as an expression of ``x0`` and so on."""
-        one, other = f"x{self.place}", f"x{self.last}"
-        condition = f"{one}._buffer is {other}._buffer and {self.shares.__name__}({one}, {other})"
-        return f"{one} is not {other} and {condition}" if self.may_be_it else condition
 
 
 class BoundCall:
@@ -355,8 +379,10 @@ class RepeatedStepView(Object):
 
     entry: int = slot(RepeatedStep, "entry")
     size: int = slot(RepeatedStep, "size")
+    size_register: int = slot(RepeatedStep, "size_register")
     block: Bytes = slot(RepeatedStep, "block")
     addresses: Bytes = slot(RepeatedStep, "addresses")
+    lengths: Bytes = slot(RepeatedStep, "lengths")
     number_places: Bytes = slot(RepeatedStep, "number_places")
     packs: Tuple = slot(RepeatedStep, "packs")
     users: Bytes = slot(RepeatedStep, "users")
@@ -364,11 +390,19 @@ class RepeatedStepView(Object):
 
 
 class AddressPlace(Struct):
-    """Where an address goes."""
+    """Where the address of an array goes in a block."""
 
     offset: int
     whose: int
-    distance: int
+    distance: int  #: how many bytes it lies behind the first one of what it is a view of
+    register: int  #: and as many more as this has
+
+
+class LengthPlace(Struct):
+    """Where a length goes."""
+
+    offset: int
+    register: int
 
 
 class NumberPlace(Struct):
@@ -376,7 +410,8 @@ class NumberPlace(Struct):
 
     offset: int
     nbytes: int
-    operand: int
+    operand: int  #: that it is; -1 where a register has it
+    register: int
 
 
 class ApartPlace(Struct):
@@ -390,6 +425,7 @@ class RepeatedPlan(Struct):
     """What a call takes and gives."""
 
     operands: int
+    room: int  #: the register that has the bytes of scratch memory, or 0
     returned: int  #: how many objects it gives, as a tuple; -1 where it is one, and no tuple
     places: Cell[int] = words(0)  #: of these
 
@@ -398,11 +434,14 @@ class RepeatedCallView(Object):
     """What a call goes by that was made before."""
 
     apart: Bytes = slot(RepeatedCall, "apart")
+    arrays: Bytes = slot(RepeatedCall, "arrays")
     constants: Tuple = slot(RepeatedCall, "constants")
     device: int = slot(RepeatedCall, "device")
     plan: Bytes = slot(RepeatedCall, "plan")
+    program: Bytes = slot(RepeatedCall, "program")
     results: Tuple = slot(RepeatedCall, "results")
     room: int = slot(RepeatedCall, "room")
+    shapes: Bytes = slot(RepeatedCall, "shapes")
     shares: int = slot(RepeatedCall, "shares")
     steps: Tuple = slot(RepeatedCall, "steps")
 

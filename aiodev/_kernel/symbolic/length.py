@@ -21,13 +21,13 @@ import numbers
 import operator
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from aiodev._kernel.tuning import MOST_LINES
 
-__all__ = ["Length", "NotSymbolic", "Trace", "example", "refusals"]
+__all__ = ["Condition", "Length", "NotSymbolic", "Quotient", "Trace", "example", "refusals"]
 
 #: A product of symbols, by their names in order; of none for the constant.
 Monomial = tuple[str, ...]
@@ -62,15 +62,37 @@ class NotSymbolic(Exception):  # it is caught at once
         _refusals.count += 1
 
 
+class Condition(NamedTuple):
+    """An expression stands to 0 as it did for the example: ``"<"``, ``">="``, ``"=="`` or ``"!="``."""
+
+    terms: Terms
+    relation: str
+
+    def __str__(self) -> str:
+        left, right = _sides(self.terms)
+        return f"{left} {self.relation} {right}"
+
+
+class Quotient(NamedTuple):
+    """A symbol: an expression divided by another, rounded down."""
+
+    name: str
+    dividend: Terms
+    divisor: Terms
+
+    def __str__(self) -> str:
+        return f"({_text(self.dividend)}) // ({_text(self.divisor)})"
+
+
 class Trace:
-    """What is computed of lengths, and decided by them, in this order.
+    """What is computed of lengths, and decided by them.
 
     Attributes:
-        lines: definitions of symbols, (name, expression), and conditions, ("", comparison): Python source over the names.
+        lines: quotients and conditions, each behind what it names.
     """
 
     def __init__(self) -> None:
-        self.lines: list[tuple[str, str]] = []
+        self.lines: list[Condition | Quotient] = []
         self._lengths: list[str] = []
         self._bounds: dict[str, Bounds] = {}
         self._quotients: dict[Any, Length] = {}
@@ -100,9 +122,8 @@ class Trace:
             return known
         holds = value < 0 if relation == "<" else value == 0
         self._decided[what] = holds
-        left, right = _sides(terms)
         said = relation if holds else {"<": ">=", "==": "!="}[relation]
-        self._write("", f"{left} {said} {right}")
+        self._write(Condition(terms, said))
         self._narrow(terms, said)
         return holds
 
@@ -120,7 +141,7 @@ class Trace:
         known = self._quotients.get(what)
         if known is None:
             name = f"q{len(self._quotients)}"
-            self._write(name, f"({_text(a.terms)}) // ({_text(b.terms)})")
+            self._write(Quotient(name, a.terms, b.terms))
             self._bounds[name] = least, most
             known = self._quotients[what] = Length(self, {(name,): 1}, a.value // b.value)
         return known
@@ -132,10 +153,10 @@ class Trace:
             return terms.get((), 0)
         return Length(self, terms, value)
 
-    def _write(self, name: str, text: str) -> None:
+    def _write(self, line: Condition | Quotient) -> None:
         if len(self.lines) >= MOST_LINES:  # as of a length that is looked for among the elements of a range
             raise NotSymbolic("the body decides too much by lengths")
-        self.lines.append((name, text))
+        self.lines.append(line)
 
     def _bounds_of(self, terms: Terms) -> Bounds:
         least: float = 0

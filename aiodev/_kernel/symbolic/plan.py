@@ -2,8 +2,8 @@
 
 The body has just run with real arrays, and what it launched is known. It is run again, with arrays of which those lengths and
 strides are symbolic that earlier calls had others of. What it launches now is the same, in expressions; what it decided by
-them are conditions. That becomes a function as :mod:`aiodev._kernel.dispatch.repeated` makes it of fixed numbers, which looks
-at the conditions first.
+them are conditions. Both become a program, which the native function follows first that
+:mod:`aiodev._kernel.dispatch.repeated` gives fixed numbers.
 
 **Invariants.**
 
@@ -18,8 +18,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
-import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -27,19 +25,19 @@ from aiodev._array.array import Array
 from aiodev._array.dtypes import parse_dtype
 from aiodev._array.form import Form
 from aiodev._kernel.dispatch.call import Call, Number
-from aiodev._kernel.dispatch.repeated import ALIGNMENT, CONSTANT, SCRATCH, Repeated, Step
-from aiodev._kernel.dispatch.signature import ARRAYS, COMPLEX, FORMATS
+from aiodev._kernel.dispatch.native_functions import native_function
+from aiodev._kernel.dispatch.repeated import ALIGNMENT, CONSTANT, SCRATCH, Repeated, Step, make_step
 from aiodev._kernel.dispatch.specializations import Specialization
-from aiodev._kernel.dispatch.states import MOST_PARAMETERS, Apart
+from aiodev._kernel.dispatch.states import MOST_PARAMETERS, Apart, RepeatedCall
 from aiodev._kernel.kernel import Kernel
 from aiodev._kernel.symbolic.array import Memory, SymbolicArray, SymbolicForm, checked
-from aiodev._kernel.symbolic.generate import BlockPart, generate, joined
 from aiodev._kernel.symbolic.length import Length, NotSymbolic, Trace, example, refusals
+from aiodev._kernel.symbolic.program import Program
+from aiodev._memory.buffer import Buffer
 
 __all__ = ["make_plan"]
 
 logger = logging.getLogger("aiodev")
-_SYMBOLS = re.compile(r"\b[a-z]\d+(?:_\d+)?\b")
 
 
 class _SymbolicCall(Call):
@@ -125,9 +123,9 @@ def make_plan(
         returned: which operands and results are returned.
         apart: conditions under which operands have elements in common.
     """
-    trace, refused = Trace(), refusals()
+    trace, program, refused = Trace(), Program(), refusals()
     try:
-        first, operands = _symbolic_operands(trace, call._operands, others)
+        operands = _symbolic_operands(trace, program, call._operands, others)
         symbolic = _SymbolicCall(call, operands)
         body(symbolic, *arguments(operands))
         if refusals() != refused:
@@ -144,17 +142,18 @@ def make_plan(
             _stay_within(step, specialization)
         if not trace.is_general():
             raise NotSymbolic("the body takes a length as an index")
+        plan = _planned(trace, program, symbolic, call._results, steps, returned, specializations, apart)
     except Exception as error:  # whatever a body makes of lengths that are no ints
         logger.debug("%s has no plan for all lengths: %r", call.name, error)
         return None
-    return _generated(trace, first, symbolic, steps, returned, specializations, apart)
+    return native_function("repeat", plan)
 
 
 def _symbolic_operands(
-    trace: Trace, operands: Sequence[Any], others: Sequence[Sequence[Form]]
-) -> tuple[list[str], list[Any]]:
-    """Lines that name the lengths, and refuse those that are fixed; and the operands with lengths of these names."""
-    lines, made = [], []
+    trace: Trace, program: Program, operands: Sequence[Any], others: Sequence[Sequence[Form]]
+) -> list[Any]:
+    """The operands with symbolic lengths, but for those that are fixed."""
+    made: list[Any] = []
     count = 0
     for place, operand in enumerate(operands):
         if not isinstance(operand, Array):
@@ -166,22 +165,18 @@ def _symbolic_operands(
         for side in ("shape",) if form.packed else ("shape", "strides"):
             letter, least = ("n", 0) if side == "shape" else ("s", -math.inf)
             lengths: list[Any] = list(getattr(form, side))
-            names = [f"{letter}{place}_{axis}" for axis in range(len(lengths))]
-            if names:
-                lines.append(f"{', '.join(names)}, = x{place}._form.{side}")
-            fixed = []
-            for axis, (name, length) in enumerate(zip(names, lengths, strict=True)):
+            for axis, length in enumerate(lengths):
                 if all(getattr(other, side)[axis] == length for other in alike):
-                    fixed.append(f"{name} != {length}")
+                    program.fix(place, side, axis, length)
                 else:
-                    lengths[axis] = trace.symbol(name, length, least)
-            if fixed:
-                lines += [f"if {' or '.join(fixed)}:", "    return None"]
+                    symbol = f"{letter}{place}_{axis}"
+                    lengths[axis] = trace.symbol(symbol, length, least)
+                    program.name(symbol, place, side, axis)
             layouts.append(tuple(lengths))
         shape, strides = layouts[0], None if form.packed else layouts[1]
         memory = Memory(operand._buffer.source, place)
         made.append(SymbolicArray(memory, 0, SymbolicForm(form.device, form.dtype, shape, strides, form.writable)))
-    return lines, made
+    return made
 
 
 def _compare(step: Step, real: Step, bases: Sequence[int], scratch: dict[Memory, int]) -> None:
@@ -226,121 +221,57 @@ def _stay_within(step: Step, specialization: Specialization) -> None:
             raise NotSymbolic("launches beyond an array")
 
 
-def _generated(
+def _planned(
     trace: Trace,
-    first: list[str],
+    program: Program,
     call: _SymbolicCall,
+    results: Sequence[Array],
     steps: Sequence[Step],
     returned: int | tuple[int, ...],
     specializations: Sequence[Specialization],
     apart: Sequence[Apart],
-) -> Repeated | None:
-    constants: list[Any] = []
-
-    def constant(value: Any) -> str:
-        constants.append(value)
-        return f"c{len(constants) - 1}"
-
+) -> RepeatedCall:
+    """The launches as a native function makes them again, and the program that it follows first."""
     places: dict[Memory, Any] = {}
     room: Any = 0
     for memory in call._scratch:
         places[memory] = room
         room = room - -memory.nbytes // ALIGNMENT * ALIGNMENT
-    count, launches = len(call._operands), []
-    for step, real, specialization in zip(call._steps, steps, specializations, strict=True):
-        block, uses = _block(specialization, step, real, places, constant)
-        size: Any = 1
-        for length in step.shape:
-            size = size * length
-        launches.append((constant(specialization.loading.entry), _text(size), block, uses))
-    forms = []
-    for number, result in enumerate(call._results):
-        alike = [f"x{place}._form" for place, x in enumerate(call._operands) if _is_alike(x, result)]
-        shape = "".join(f"{_text(length)}, " for length in result.shape)
-        form = alike[0] if alike else f"form_of(device, {constant(result.dtype)}, ({shape}), None, True)"
-        forms.append((f"x{count + number}", (_text(result.nbytes), form)))
-    given = f"x{returned}" if isinstance(returned, int) else f"({', '.join(f'x{k}' for k in returned)},)"
-    own = _text(room) if places else ""
-    lines = [*first, *_lines(trace, f"{forms} {launches} {own}")]
-    conditions = [each.source() for each in apart]
-    return generate(specializations, count, constants, forms, own, launches, given, lines, conditions)
+    program.decide(trace)
+
+    def distance(arg: SymbolicArray, origin: int) -> Any:
+        return arg.distance + places[arg._buffer] if origin == SCRATCH else arg.distance
+
+    constants: list[Buffer] = []
+    launches = [
+        make_step(specialization, step._replace(origins=real.origins), distance, constants, program.register)
+        for step, real, specialization in zip(call._steps, steps, specializations, strict=True)
+    ]
+    if places:
+        launches[-1].also_writes(SCRATCH)
+    made: list[tuple[int | None, Form]] = []
+    shapes: list[int] = []
+    for result, real in zip(call._results, results, strict=True):
+        alike = [place for place, x in enumerate(call._operands) if _is_alike(x, result)]
+        made.append((None, real._form))
+        lengths = [program.value(length) for length in result.shape]
+        shapes += (program.value(result.nbytes), alike[0] if alike else -1, *lengths)
+    own = program.register(room)
+    return RepeatedCall(
+        specializations[0].device, call._of._operands, apart, made, room if places and not own else None, constants, launches,
+        returned, program.words, shapes, own,
+    )  # fmt: skip
 
 
 def _is_alike(x: Any, result: Array) -> bool:
     """Whether an operand has the form of a result, whatever the lengths are."""
     if not isinstance(x, SymbolicArray) or not (x.is_contiguous and x.writable) or x.dtype != result.dtype:
         return False
-    pairs = zip(x.shape, result.shape, strict=False)
-    return x.ndim == result.ndim and all(_text(one) == _text(other) for one, other in pairs)
+    return x.ndim == result.ndim and all(map(_are_same, x.shape, result.shape))
 
 
-def _lines(trace: Trace, used: str) -> list[str]:
-    """Definitions that are used, and conditions, as statements."""
-    needed = set(_SYMBOLS.findall(used))
-    kept: list[tuple[str, str]] = []
-    for name, text in reversed(trace.lines):
-        if not name or name in needed:
-            needed.update(_SYMBOLS.findall(text))
-            kept.append((name, text))
-    lines: list[str] = []
-    conditions: list[str] = []
-
-    def close() -> None:
-        if conditions:
-            lines.extend([f"if not ({' and '.join(conditions)}):", "    return None"])
-            conditions.clear()
-
-    for name, text in reversed(kept):
-        if name:
-            close()
-            lines.append(f"{name} = {text}")
-        else:
-            conditions.append(text)
-    close()
-    return lines
-
-
-def _block(
-    specialization: Specialization,
-    step: Step,
-    real: Step,
-    scratch: dict[Memory, Any],
-    constant: Callable[[Any], str],
-) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """What makes the block of a launch's arguments, and the buffers that it uses."""
-    signature = specialization.signature
-    numbers = [_word(length) for length in step.shape]
-    arrays: list[BlockPart] = []
-    uses = []
-    for arg, value, origin, descriptor, kind in zip(
-        step.args, real.args, real.origins, signature.descriptors, signature.pattern, strict=True
-    ):
-        if isinstance(arg, SymbolicArray):
-            memory, distance, whole = arg._buffer, arg.distance, f"x{origin}._address"
-            if origin == SCRATCH:
-                distance, whole = distance + scratch[memory], "scratch.address"
-            else:
-                uses.append((f"x{origin}._buffer", kind))
-            is_there = not isinstance(distance, Length) and distance == 0
-            arrays.append(("q", whole if is_there else f"{whole} + {_text(distance)}"))
-            form = arg._form
-            arrays += [_word(length) for length in (form.shape if form.packed else (*form.shape, *form.strides))]
-        elif kind in ARRAYS:
-            uses.append((constant(value._buffer), kind))
-            arrays.append(value._packed or value._pack())
-        elif isinstance(arg, Number):
-            numbers.append((FORMATS[descriptor], f"x{origin}.real, x{origin}.imag" if kind == COMPLEX else f"x{origin}"))
-        elif isinstance(arg, Length):
-            numbers.append((FORMATS[descriptor], arg.text()))
-        else:
-            parts = (arg.real, arg.imag) if kind == COMPLEX else (arg,)
-            numbers.append(struct.pack(f"<{FORMATS[descriptor]}", *parts))
-    return joined((*numbers, *arrays), constant), tuple(uses)
-
-
-def _word(length: Any) -> BlockPart:
-    return ("q", length.text()) if isinstance(length, Length) else struct.pack("<q", length)
-
-
-def _text(length: Any) -> str:
-    return length.text() if isinstance(length, Length) else str(length)
+def _are_same(one: Any, other: Any) -> bool:
+    """Whether two lengths are, whatever the operands' are."""
+    if isinstance(one, Length) and isinstance(other, Length):
+        return one.terms == other.terms
+    return not isinstance(one, Length) and not isinstance(other, Length) and bool(one == other)

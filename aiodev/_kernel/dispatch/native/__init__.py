@@ -15,9 +15,8 @@ which check everything and say what is wrong. What they go by, those have found 
 
 from aiodev._kernel.dispatch.native.launch import choose_launch, launch_bound, launch_kernel
 from aiodev._kernel.dispatch.native.memory import allocate_buffer, release_buffer
-from aiodev._kernel.dispatch.native.repeat import make_array, repeat, submit_noted
+from aiodev._kernel.dispatch.native.repeat import repeat
 
 __all__ = [
-    "allocate_buffer", "choose_launch", "launch_bound", "launch_kernel", "make_array", "release_buffer", "repeat",
-    "submit_noted",
+    "allocate_buffer", "choose_launch", "launch_bound", "launch_kernel", "release_buffer", "repeat",
 ]  # fmt: skip

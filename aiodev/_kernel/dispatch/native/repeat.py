@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiodev._array.native import new_array
+from aiodev._array.native import MOST_DIMENSIONS, find_packed_form, new_array
 from aiodev._kernel.dispatch.native.submit import (
     OBJECTS_BYTES,
     current_stream,
@@ -13,42 +13,52 @@ from aiodev._kernel.dispatch.native.submit import (
     submit,
 )
 from aiodev._kernel.dispatch.states import (
+    IS_FIXED,
+    LENGTH,
+    LESS,
+    MOST_REGISTERS,
+    QUOTIENT,
     SCRATCH,
+    SUM,
     AddressPlace,
     ApartPlace,
     ArrayView,
     BufferView,
+    FormView,
     KnownView,
+    LengthPlace,
     NumberPlace,
     RepeatedCallView,
     RepeatedPlan,
     RepeatedStepView,
     StreamView,
-    UsesView,
 )
 from aiodev._kernel.tuning import MOST_STEPS
 from aiodev._memory.native import allocate
 from aiodev._native.compile import inner, method
 from aiodev._native.fields import WORD, Cell, sizeof
-from aiodev._native.intrinsics import copy_memory, on_stack, put
+from aiodev._native.intrinsics import copy_memory, on_stack, product, put, total
 from aiodev._native.objects import (
     Bytes,
     Object,
     Tuple,
     as_int,
     call,
+    clear_error,
     decrement,
     dict_item,
     get_item,
+    has_error,
     increment,
     is_true,
     new_bytes,
+    new_int,
     new_tuple,
 )
 
-__all__ = ["make_array", "repeat", "submit_noted"]
+__all__ = ["repeat"]
 
-_BLOCKS_BYTES = WORD * MOST_STEPS
+_BLOCKS_BYTES, _REGISTERS_BYTES = WORD * MOST_STEPS, WORD * MOST_REGISTERS
 
 
 @method
@@ -72,68 +82,93 @@ def repeat(own: RepeatedCallView, given: Cell[int], count: int, names: Tuple | N
     else:
         increment(stream)
     result = 0
-    if not is_a(Object(stream), known.stream_class) or StreamView(stream).device != own.device:
+    is_other = 1
+    if is_a(Object(stream), known.stream_class) and StreamView(stream).device == own.device:
+        buffers: Cell[int] = Cell(on_stack(OBJECTS_BYTES))
+        registers: Cell[int] = Cell(on_stack(_REGISTERS_BYTES))
+        held = _hold(own, given, buffers)
+        if held == own.arrays.length // WORD and _follow(own, given, registers):
+            is_other = _shares_elements(own, given)
+            if is_other == 0:
+                result = _repeat_on(own, StreamView(stream), given, registers, site)
+        for number in range(held):
+            decrement(buffers[number].value)
+    if is_other > 0:
         result = known.none
         increment(result)
-    else:
-        buffers: Cell[int] = Cell(on_stack(OBJECTS_BYTES))
-        held = _hold(own, given, buffers)
-        is_other = 1
-        if held == operands:
-            is_other = _shares_elements(own, given)
-        if is_other == 0:
-            result = _repeat_on(own, StreamView(stream), given, site)
-        elif is_other > 0:
-            result = known.none
-            increment(result)
-        for place in range(held):
-            if buffers[place].value != 0:
-                decrement(buffers[place].value)
     decrement(stream)
     return result
 
 
-@method
-def make_array(own: Object, given: Cell[int], count: int, names: Tuple | None) -> int:
-    """A new array over new memory: of an allocator, of so many bytes, for a timeline, of a form."""
-    return _make_array(known_objects(), given.value, given[2].value, given[1].value, given[3].value)
-
-
-@method
-def submit_noted(own: UsesView, given: Cell[int], count: int, names: Tuple | None) -> int:
-    """Submit a launch to a stream, and note its uses: stream, entry, size, block and site, and the buffers behind these."""
-    stream = StreamView(given.value)
-    timeline = stream.timeline
-    increment(timeline)
-    value = submit(
-        known_objects(),
-        stream,
-        timeline,
-        given[1].value,
-        given[2].value,
-        given[3].value,
-        given[4].value,
-        own,
-        given[5],
-    )
-    decrement(timeline)
-    return value
+@inner
+def _hold(own: RepeatedCallView, given: Cell[int], buffers: Cell[int]) -> int:
+    """Refer to the arrays' buffers, so that nobody frees one; how many come before one that was freed."""
+    places = own.arrays.content
+    for number in range(own.arrays.length // WORD):
+        array = ArrayView(given[places[number].value].value)
+        if array.type != known_objects().array_class or array.buffer.address == 0:
+            return number
+        increment(array.buffer)
+        buffers[number].value = array.buffer.address
+    return own.arrays.length // WORD
 
 
 @inner
-def _hold(own: RepeatedCallView, given: Cell[int], buffers: Cell[int]) -> int:
-    """Refer to the operands' buffers, so that nobody frees an array; how many operands come before one that was freed."""
-    operands = RepeatedPlan(own.plan.content.address).operands
-    for place in range(operands):
-        value = Object(given[place].value)
-        buffers[place].value = 0
-        if value.type == known_objects().array_class:
-            buffer = ArrayView(value.address).buffer
-            if buffer.address == 0:
-                return place
-            increment(buffer)
-            buffers[place].value = buffer.address
-    return operands
+def _follow(own: RepeatedCallView, given: Cell[int], registers: Cell[int]) -> int:
+    """Compute what the program says; 0 where it is another call. Runs no code of Python's."""
+    registers.value = 0
+    made = 1
+    overflow: Cell[int] = Cell(on_stack(WORD))
+    overflow.value = 0
+    words = own.program.content
+    end = own.program.length // WORD
+    at = 0
+    while at < end:
+        code = words[at].value
+        if code == SUM:
+            count = words[at + 1].value
+            at += 2
+            value = 0
+            for _ in range(count):
+                summand = words[at].value
+                factors = words[at + 1].value
+                at += 2
+                for _ in range(factors):
+                    summand = product(summand, registers[words[at].value].value, overflow)
+                    at += 1
+                value = total(value, summand, overflow)
+            registers[made].value = value
+            made += 1
+        elif code <= LENGTH:
+            form = ArrayView(given[words[at + 1].value].value).form
+            side = form.shape
+            if words[at + 2].value != 0:
+                side = form.strides
+            value = as_int(side.items[words[at + 3].value].value)
+            if value == -1 and has_error() != 0:
+                clear_error()
+                return 0
+            at += 4
+            if code == IS_FIXED:
+                if value != words[at].value:
+                    return 0
+                at += 1
+            else:
+                registers[made].value = value
+                made += 1
+        elif code == QUOTIENT:
+            registers[made].value = registers[words[at + 1].value].value // registers[words[at + 2].value].value
+            made += 1
+            at += 3
+        else:
+            value = registers[words[at + 1].value].value
+            holds = value == 0
+            if code == LESS:
+                holds = value < 0
+            if holds != words[at + 2].value:
+                return 0
+            at += 3
+    return overflow.value == 0
 
 
 @inner
@@ -159,7 +194,7 @@ def _shares_elements(own: RepeatedCallView, given: Cell[int]) -> int:
 
 
 @inner
-def _repeat_on(own: RepeatedCallView, stream: StreamView, given: Cell[int], site: int) -> int:
+def _repeat_on(own: RepeatedCallView, stream: StreamView, given: Cell[int], registers: Cell[int], site: int) -> int:
     """Allocate, pack and submit, on a stream of the device."""
     known = known_objects()
     plan = RepeatedPlan(own.plan.content.address)
@@ -172,21 +207,17 @@ def _repeat_on(own: RepeatedCallView, stream: StreamView, given: Cell[int], site
     made = 0
     scratch = 0
     state = 1
-    if own.results.length != 0 or own.room != known.none:
+    has_room = own.room != known.none or plan.room != 0
+    if own.results.length != 0 or has_room:
         memory = _allocator(own, timeline)
         if memory == 0:
             state = 0
         else:
-            while state != 0 and made < own.results.length // 2:
-                result_parts = own.results.items[2 * made]
-                array = _make_array(known, memory, timeline, result_parts.value, result_parts[1].value)
-                results[made].value = array
-                if array == 0:
-                    state = 0
-                else:
-                    made += 1
-            if state != 0 and own.room != known.none:
-                scratch = allocate(known.memory, Object(memory), timeline, own.room)
+            made = _make_results(own, memory, timeline, values, registers)
+            if made != own.results.length // 2:
+                state = 0
+            if state != 0 and has_room:
+                scratch = _allocate(known, memory, timeline, own.room, registers[plan.room].value)
                 if scratch == 0:
                     state = 0
             decrement(memory)
@@ -198,7 +229,7 @@ def _repeat_on(own: RepeatedCallView, stream: StreamView, given: Cell[int], site
         blocks: Cell[int] = Cell(on_stack(_BLOCKS_BYTES))
         packed = 0
         while state != 0 and packed < own.steps.length:
-            block = _pack(RepeatedStepView(own.steps.items[packed].value), values, BufferView(room))
+            block = _pack(RepeatedStepView(own.steps.items[packed].value), values, BufferView(room), registers)
             blocks[packed].value = block
             if block == 0:
                 state = 0
@@ -208,7 +239,7 @@ def _repeat_on(own: RepeatedCallView, stream: StreamView, given: Cell[int], site
             if is_refusal(known):
                 result = known.none
                 increment(result)
-        elif _submit(own, stream, timeline, values, room, blocks, site):
+        elif _submit(own, stream, timeline, values, room, blocks, registers, site):
             result = _returned(plan, values)
         for number in range(packed):
             decrement(blocks[number].value)
@@ -218,6 +249,66 @@ def _repeat_on(own: RepeatedCallView, stream: StreamView, given: Cell[int], site
         decrement(scratch)
     decrement(timeline)
     return result
+
+
+@inner
+def _make_results(own: RepeatedCallView, memory: int, timeline: int, values: Cell[int], registers: Cell[int]) -> int:
+    """Make the results, behind the operands; how many there are, fewer with an exception."""
+    known = known_objects()
+    count = own.results.length // 2
+    results = values[RepeatedPlan(own.plan.content.address).operands]
+    at = 0
+    for number in range(count):
+        nbytes = own.results.items[2 * number].value
+        form = FormView(own.results.items[2 * number + 1].value)
+        made = form.address
+        room = 0
+        if own.shapes.length == 0:
+            increment(form)
+        else:
+            words = own.shapes.content[at]
+            room = registers[words.value].value
+            made = _result_form(known, form, words, values, registers)
+            at += 2 + form.shape.length
+        if made == 0:
+            return number
+        buffer = _allocate(known, memory, timeline, nbytes, room)
+        if buffer == 0:
+            decrement(made)
+            return number
+        start = BufferView(buffer).start
+        increment(start)
+        array = new_array(known.arrays, buffer, start, made)
+        if array == 0:
+            return number
+        results[number].value = array
+    return count
+
+
+@inner
+def _result_form(known: KnownView, like: FormView, words: Cell[int], values: Cell[int], registers: Cell[int]) -> int:
+    """The form of a result whose lengths are in registers; a new reference, 0 with an exception."""
+    if words[1].value >= 0:
+        form = ArrayView(values[words[1].value].value).form
+        increment(form)
+        return form.address
+    lengths: Cell[int] = Cell(on_stack(WORD * MOST_DIMENSIONS))
+    for axis in range(like.shape.length):
+        lengths[axis].value = registers[words[2 + axis].value].value
+    return find_packed_form(known.arrays, like, like.shape.length, lengths)
+
+
+@inner
+def _allocate(known: KnownView, memory: int, timeline: int, nbytes: int, otherwise: int) -> int:
+    """A new buffer, of as many bytes as an int says, or if that is None, a word; 0 with an exception."""
+    if nbytes != known.none:
+        return allocate(known.memory, Object(memory), timeline, nbytes)
+    number = new_int(otherwise)
+    if number == 0:
+        return 0
+    buffer = allocate(known.memory, Object(memory), timeline, number)
+    decrement(number)
+    return buffer
 
 
 @inner
@@ -232,19 +323,7 @@ def _allocator(own: RepeatedCallView, timeline: int) -> int:
 
 
 @inner
-def _make_array(known: KnownView, memory: int, timeline: int, nbytes: int, form: int) -> int:
-    """A new array over a new buffer; 0 with an exception."""
-    buffer = allocate(known.memory, Object(memory), timeline, nbytes)
-    if buffer == 0:
-        return 0
-    start = BufferView(buffer).start
-    increment(start)
-    increment(form)
-    return new_array(known.arrays, buffer, start, form)
-
-
-@inner
-def _pack(step: RepeatedStepView, values: Cell[int], room: BufferView) -> int:
+def _pack(step: RepeatedStepView, values: Cell[int], room: BufferView, registers: Cell[int]) -> int:
     """The argument block of a step, a new ``bytes``; 0 with an exception where a number does not fit its type."""
     block = new_bytes(0, step.block.length)
     if block == 0:
@@ -255,10 +334,13 @@ def _pack(step: RepeatedStepView, values: Cell[int], room: BufferView) -> int:
     for number in range(step.addresses.length // sizeof(AddressPlace)):
         place = addresses[number]
         start = room.start if place.whose == SCRATCH else ArrayView(values[place.whose].value).start
-        put(content + place.offset, as_int(start) + place.distance)
+        put(content + place.offset, as_int(start) + place.distance + registers[place.register].value)
+    lengths = LengthPlace(step.lengths.content.address)
+    for number in range(step.lengths.length // sizeof(LengthPlace)):
+        put(content + lengths[number].offset, registers[lengths[number].register].value)
     numbers = NumberPlace(step.number_places.content.address)
     for number in range(step.packs.length):
-        packed = call(step.packs.items[number].value, values[numbers[number].operand], 1, 0)
+        packed = _pack_number(step.packs.items[number].value, numbers[number], values, registers)
         if packed == 0:
             decrement(block)
             return 0
@@ -268,8 +350,29 @@ def _pack(step: RepeatedStepView, values: Cell[int], room: BufferView) -> int:
 
 
 @inner
+def _pack_number(pack: int, place: NumberPlace, values: Cell[int], registers: Cell[int]) -> int:
+    """A number as bytes, a new ``bytes``; 0 with an exception where it does not fit its type."""
+    if place.operand >= 0:
+        return call(pack, values[place.operand], 1, 0)
+    words: Cell[int] = Cell(on_stack(WORD))
+    words.value = new_int(registers[place.register].value)
+    if words.value == 0:
+        return 0
+    packed = call(pack, words, 1, 0)
+    decrement(words.value)
+    return packed
+
+
+@inner
 def _submit(
-    own: RepeatedCallView, stream: StreamView, timeline: int, values: Cell[int], room: int, blocks: Cell[int], site: int
+    own: RepeatedCallView,
+    stream: StreamView,
+    timeline: int,
+    values: Cell[int],
+    room: int,
+    blocks: Cell[int],
+    registers: Cell[int],
+    site: int,
 ) -> int:
     """Submit all steps; 0 with an exception."""
     known = known_objects()
@@ -294,7 +397,15 @@ def _submit(
             elif whose != SCRATCH:
                 buffer = own.constants.items[SCRATCH - 1 - whose].value
             buffers[place].value = buffer
-        value = submit(known, stream, timeline, step.entry, step.size, blocks[number].value, site, step.uses, buffers)
+        size = step.size
+        if size != known.none:
+            increment(size)
+        else:
+            size = new_int(registers[as_int(step.size_register)].value)
+        value = 0
+        if size != 0:
+            value = submit(known, stream, timeline, step.entry, size, blocks[number].value, site, step.uses, buffers)
+            decrement(size)
         if value == 0:
             state = 0
         else:
