@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from counted_operations import Counted, add_scaled, compile_kernels, on_device
 from hypothesis import given, settings, strategies as st
+from length_programs import lengths, programs, run
 from selection import examples, some
 
 import aiodev
@@ -50,6 +51,11 @@ def fill_places(i: int, factor: float, out: Any) -> None:
     out[i] = i * factor
 
 
+@aiodev.kernel
+def note(i: int, a: int, b: int, c: int, out: Any) -> None:
+    out[0], out[1], out[2] = a, b, c
+
+
 @pytest.fixture(scope="module", autouse=True)
 def compiled() -> None:
     """The kernels have code, without which no call is remembered."""
@@ -62,6 +68,7 @@ def compiled() -> None:
             await sum_blocks.compile(rows, x)
         await sum_sums.compile(x, 1, out)
         await fill_places.compile(1.0, out)
+        await note.compile(1, 1, 1, aiodev.zeros(3, "i8", "cpu"))
 
     asyncio.run(compile())
 
@@ -396,6 +403,52 @@ def test_functions_of_growing_arrays_are_what_their_bodies_compute(
         expected = function(*operands(*shape))
         assert expected.shape == result.shape and expected.dtype == result.dtype
         assert np.array_equal(expected.numpy_blocking(), result.numpy_blocking(), equal_nan=True), (shape, steps)
+
+
+@settings(max_examples=examples(1000), deadline=None)
+@given(program=programs, first=lengths, others=st.lists(lengths, max_size=12))
+def test_native_code_computes_what_a_body_does(
+    program: list[tuple[int, int, int]], first: list[int], others: list[list[int]]
+) -> None:
+    """Of lengths of three arrays, whatever it decides by them; what is no word is refused as the body's launch is."""
+
+    def computing(call: aiodev.Call, x: aiodev.Array, y: aiodev.Array, z: aiodev.Array, /) -> Any:
+        values = run(program, [x.size, y.size, z.size])
+        result, room = call.new((3,), "i8"), call.new((x.size + 2 * y.size, 2), "i4")
+        call.launch(note, (1,), *values[-3:], result)
+        return result, room
+
+    compute, whole = Counted(computing, reads=["x", "y", "z"]), on_device(np.zeros(5100))
+    near = [[max(0, value + step) for value in first] for step in (0, 1, 2, 3, 4, 5, 6, -1, -2, -3)]
+    for values in (*near, *others, *near, *others):
+        expected = run(program, values)[-3:]
+        arrays = [whole[:value] for value in values]
+        if all(-(1 << 63) <= one < 1 << 63 for one in expected):
+            result, room = compute(*arrays)
+            assert result.numpy_blocking().tolist() == expected
+            assert room.shape == (values[0] + 2 * values[1], 2) and room.nbytes == 8 * room.shape[0]
+        else:
+            with pytest.raises(OverflowError):
+                compute(*arrays)
+
+
+def test_what_is_no_word_is_left_to_the_body() -> None:
+    """A plan that serves lengths of thousands is asked for such of which the product is more than native code computes with."""
+
+    def measuring(call: aiodev.Call, x: aiodev.Array, /) -> aiodev.Array:
+        result = call.new((3,), "i8")
+        size = x.shape[0] * x.shape[1] * x.shape[2]
+        call.launch(note, (1,), size % 1000, x.shape[0], 0, result)
+        return result
+
+    measure, one = Counted(measuring, reads=["x"]), on_device(np.zeros((1, 1, 1)))
+    for length in range(2, 60):
+        found = measure(kernels.broadcast_to(one, (length, 7, length + 1))).numpy_blocking()
+        assert found[0] == length * 7 * (length + 1) % 1000
+    assert measure.ran < 3 * RECURRING
+    ran, large = measure.ran, 1 << 40
+    found = measure(kernels.broadcast_to(one, (large, 7, large + 1))).numpy_blocking()
+    assert found.tolist() == [large * 7 * (large + 1) % 1000, large, 0] and measure.ran == ran + 1
 
 
 #: Those whose launches follow from the lengths by arithmetic alone.
