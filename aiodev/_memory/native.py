@@ -83,7 +83,7 @@ def _size_class(nbytes: int) -> int:
     last = nbytes - 1
     if last < 16 * GRANULE:
         return GRANULE if last < GRANULE else (last // GRANULE + 1) * GRANULE
-    shift = bit_length(last) - 5
+    shift: int = bit_length(last) - 5
     return ((last >> shift) + 1) << shift
 
 
