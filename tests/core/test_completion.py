@@ -231,16 +231,26 @@ async def test_a_callback_has_the_context_that_is_given() -> None:
 
 
 @pytest.mark.anyio
-async def test_callbacks_are_called_in_order() -> None:
-    """All of one completion, in the order in which they were added, also the same function twice."""
+@pytest.mark.parametrize("before", range(6))
+async def test_callbacks_are_called_in_order(before: int) -> None:
+    """All of one completion, in the order in which they were added, also the same function twice, whenever it is done."""
     stream, seen, told = Stream("cpu"), list[object](), anyio.Event()
     latch = Latch(stream)
     call = stream.call(int)
-    for number in (1, 2, 2, 3):
-        call.add_done_callback(lambda done, number=number: seen.append(number))
-    call.add_done_callback(lambda done: told.set())
+
+    def add(function: Callable[[Completion[int]], object], place: int) -> None:
+        if place == before:
+            latch.release()
+            while not call.query():
+                pass
+        call.add_done_callback(function)
+
+    for place, number in enumerate((1, 2, 2, 3)):
+        add(lambda done, number=number: seen.append(number), place)
+    add(lambda done: told.set(), 4)
     latch.release()
     await told.wait()
+    await anyio.lowlevel.checkpoint()
     assert seen == [1, 2, 2, 3]
 
 

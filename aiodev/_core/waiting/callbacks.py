@@ -42,7 +42,7 @@ class DoneCallback:
     longer than many tasks. It is its own waiter, with the methods that the reactors call of theirs.
     """
 
-    __slots__ = ("_completion", "_over", "_reactor", "context", "function")
+    __slots__ = ("_completion", "_is_next", "_over", "_reactor", "context", "function")
 
     def __init__(
         self, completion: CalledBack, function: Callable[[Any], object], context: contextvars.Context
@@ -50,6 +50,7 @@ class DoneCallback:
         self._completion = completion
         self.function = function
         self.context = context
+        self._is_next = False  # the loop was told to call it in its next turn
         self._over = False  # it was called, or is not to be
         try:
             self._reactor: Reactor | None = current_reactor()
@@ -65,7 +66,19 @@ class DoneCallback:
         elif timeline.deferred:
             timeline.handle.start_soon(lambda error: reactor.call_threadsafe(self.arrange))
         elif timeline.reached(value) or not reactor.waits.add(timeline, value, self):
-            reactor.call_soon(self)
+            self._call_soon(reactor)
+
+    def _call_soon(self, reactor: Reactor) -> None:
+        """Have the loop call it in its next turn, behind those that came before and may still be in the wait set."""
+        waiting = []
+        for callback in reversed(self._completion._callbacks):
+            if callback._reactor is reactor and not callback._over:
+                if callback._is_next:
+                    break
+                waiting.append(callback)
+        for callback in reversed(waiting):
+            callback._is_next = True
+            reactor.call_soon(callback)
 
     def cancel(self) -> None:
         """Do not call the function."""
