@@ -16,8 +16,15 @@ which check everything and say what is wrong. What they go by, those have found 
 from aiodev._kernel.dispatch.native.launch import choose_launch, launch_bound, launch_kernel
 from aiodev._kernel.dispatch.native.memory import allocate_buffer, release_buffer
 from aiodev._kernel.dispatch.native.repeat import make_array, repeat, submit_noted
+from aiodev._kernel.dispatch.native.views import (
+    exchange_array,
+    index_array,
+    repeat_array,
+    reshape_array,
+    transpose_array,
+)
 
 __all__ = [
-    "allocate_buffer", "choose_launch", "launch_bound", "launch_kernel", "make_array", "release_buffer", "repeat",
-    "submit_noted",
+    "allocate_buffer", "choose_launch", "exchange_array", "index_array", "launch_bound", "launch_kernel", "make_array",
+    "release_buffer", "repeat", "repeat_array", "reshape_array", "submit_noted", "transpose_array",
 ]  # fmt: skip
