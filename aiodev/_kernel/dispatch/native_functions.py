@@ -1,6 +1,6 @@
 """The native code of calls (:mod:`aiodev._kernel.dispatch.native`), which is loaded behind the start of the first backend.
 
-A thread loads it: from the disk cache in some milliseconds, at the very first time made in half a second. Until then, and where
+A thread loads it: from the disk cache in some milliseconds, at the very first time made in a second. Until then, and where
 it cannot be made, functions of Python launch, which check everything.
 """
 
