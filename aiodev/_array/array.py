@@ -38,8 +38,6 @@ __all__ = ["Array", "allocate", "array_of", "assign", "fill_array", "make_array"
 
 
 _pack_address = struct.Struct("<q").pack
-#: The key of a row.
-_ROW = (0,)
 #: (x, index, value): writes a value to the elements that an index chooses.
 assign: Hook[[Any, Any, Any], None] = Hook("aiodev._array.assignment")
 #: Of the array API standard; each has all that the ones before it have.
@@ -155,8 +153,7 @@ class Array(Operators, Methods, Protocols):
         Raises:
             ValueError: it has fewer than two.
         """
-        known = self._form.orders.get("mT")
-        return self._exchanged() if known is None else view_of(self, known)
+        return self._exchanged()
 
     @property
     def _layout(self) -> Layout:
@@ -203,7 +200,7 @@ class Array(Operators, Methods, Protocols):
         """
         return _restore, (self.numpy_blocking(), self.device)
 
-    # Views
+    # Views: native code does what is usual, where it is there, and calls these functions else
 
     def __getitem__(self, index: Any) -> Array:
         """A view by integers, slices, ``...`` and None; an array of its own by arrays of integers and masks, as NumPy's.
@@ -223,91 +220,17 @@ class Array(Operators, Methods, Protocols):
                    [ 7,  4],
                    [11,  8]]))
         """
-        # In the key, see `aiodev._array.form`, an integer is 0. The usual indices are taken apart right here: a call each would
-        # take a third of the time.
-        form = self._form
-        kind = index.__class__
-        distance = 0
-        try:
-            if kind is slice:
-                key: tuple[Any, ...] = (index.indices(form.shape[0]),)
-            elif kind is int:
-                length = form.shape[0]
-                if not -length <= index < length:
-                    return self._index(index)
-                distance = (index if index >= 0 else index + length) * form.strides[0]
-                key = _ROW
-            elif kind is tuple and len(index) == 2:
-                first, second = index
-                kind, axis = first.__class__, 1
-                if kind is slice:
-                    first = first.indices(form.shape[0])
-                elif kind is int:
-                    length = form.shape[0]
-                    if not -length <= first < length:
-                        return self._index(index)
-                    distance = (first if first >= 0 else first + length) * form.strides[0]
-                    first = 0
-                elif first is None:
-                    axis = 0
-                elif first is Ellipsis:
-                    axis = -1
-                else:
-                    return self._index(index)
-                kind = second.__class__
-                if kind is slice:
-                    second = second.indices(form.shape[axis])
-                elif kind is int:
-                    length = form.shape[axis]
-                    if not -length <= second < length:
-                        return self._index(index)
-                    distance += (second if second >= 0 else second + length) * form.strides[axis]
-                    second = 0
-                elif second is not None and second is not Ellipsis:
-                    return self._index(index)
-                key = first, second
-            elif kind is tuple:
-                reading = form.read_index(index)
-                if reading is None:
-                    return self._index(index)
-                key, distance = reading
-            elif index is None or index is Ellipsis:
-                key = (index,)
-            else:
-                return self._index(index)
-        except (IndexError, TypeError, ValueError):  # which the parser says better
-            return self._index(index)
-        seen = form.views.get(key)
-        if seen is None:
-            return self._index(index, key, distance)
-        known, offset = seen
-        array = _new(Array)
-        array._form = known
-        array._buffer = self._buffer
-        array._address = self._address + offset + distance
-        array._packed = None
-        return array
-
-    def _index(self, index: Any, key: tuple[Any, ...] | None = None, distance: int = 0) -> Array:
-        """Index in a way that was not seen before; ``key`` is what to remember it by, but for the integers' ``distance``."""
         if index.__class__ is Array:
             gathered: Array = indexing.get(self, index)
             return gathered
-        if key is None or Ellipsis in key:  # which may be one of several, or of more dimensions than there are
-            try:
-                (shape, strides), offset = layout.index_layout(self._form, index)
-            except layout.NoView:
-                chosen: Array = indexing.get(self, index)
-                return chosen
-            if key is None:
-                return view_of(self, self._form.other(shape, strides), offset)
-            offset -= distance
-        else:
-            shape, strides, offset = layout.leave(self._form.shape, self._form.strides, key)
-        self._form = form = self._form.again()
-        other = form.other(shape, strides)
-        form.keep_view(key, other, offset)
-        return view_of(self, other, offset + distance)
+        try:
+            (shape, strides), offset = layout.index_layout(self._form, index)
+        except layout.NoView:
+            chosen: Array = indexing.get(self, index)
+            return chosen
+        return view_of(self, self._form.other(shape, strides), offset)
+
+    _full_getitem = __getitem__
 
     def __setitem__(self, index: Any, value: Any) -> None:
         """Write to the elements that the same index reads; submits to the current stream.
@@ -342,29 +265,17 @@ class Array(Operators, Methods, Protocols):
         Raises:
             ValueError: the shape has another number of elements.
         """
-        key = shape[0] if len(shape) == 1 and shape[0].__class__ is tuple else shape
-        form = self._form
-        known = form.shapes.get(key) if are_integers(key) else None
-        if known is None:
-            return self._reshape(shape)
-        return view_of(self if known.packed is form.packed else self._copied(self.device), known)
-
-    def _reshape(self, shape: tuple[Any, ...]) -> Array:
-        """Reshape to what was not seen before."""
         wanted = layout.resolve_shape(shape, self.size)
         view = self._seen_as(wanted)
-        form = self._form
-        if view is not None and view._form.packed is not form.packed:
-            return view  # strides were given that leave no gaps: remembered, it would be taken for a copy
         if view is None:
-            view = view_of(self._copied(self.device), form_of(self.device, form.dtype, wanted, None, True))
-        given = shape[0] if len(shape) == 1 and shape[0].__class__ is tuple else shape
-        form.keep_shape(given if are_integers(given) else wanted, view._form)
+            view = view_of(self._copied(self.device), form_of(self.device, self.dtype, wanted, None, True))
         return view
+
+    _full_reshape = reshape
 
     def _seen_as(self, shape: Shape) -> Array | None:
         """A view of another shape of as many elements; None where strides cannot express it."""
-        self._form = form = self._form.again()
+        form = self._form
         if form.packed:
             return view_of(self, form.packed_to(shape))
         strides = layout.reshape_strides(Layout(form.shape, form.strides), shape, form.itemsize)
@@ -376,29 +287,33 @@ class Array(Operators, Methods, Protocols):
         Raises:
             ValueError: the axes are no permutation.
         """
-        if len(axes) == 1 and axes[0].__class__ is tuple and axes[0]:
-            axes = axes[0]
-        known = self._form.orders.get(axes) if are_integers(axes) else None
-        return self._transpose(axes) if known is None else view_of(self, known)
+        form = self._form
+        transposed = layout.permute(form, layout.transposition(len(form.shape), axes))
+        return view_of(self, form.other(transposed.shape, transposed.strides))
 
-    def _transpose(self, axes: tuple[Any, ...]) -> Array:
-        """Transpose in a way that was not seen before."""
-        self._form = form = self._form.again()
-        transposed = layout.permute(Layout(form.shape, form.strides), layout.transposition(len(form.shape), axes))
-        other = form.other(transposed.shape, transposed.strides)
-        if are_integers(axes):
-            form.keep_order(axes, other)
-        return view_of(self, other)
+    _full_transpose = transpose
 
     def _exchanged(self) -> Array:
-        """``mT`` of what it was not seen of before."""
-        self._form = form = self._form.again()
-        shape, strides = form.shape, form.strides
-        if len(shape) < 2:
-            raise ValueError(f"mT: expected an array of at least 2 dimensions, got the shape {shape}")
-        other = form.other((*shape[:-2], shape[-1], shape[-2]), (*strides[:-2], strides[-1], strides[-2]))
-        form.keep_order("mT", other)
-        return view_of(self, other)
+        """As :attr:`mT`."""
+        ndim = len(self._form.shape)
+        if ndim < 2:
+            raise ValueError(f"mT: expected an array of at least 2 dimensions, got the shape {self._form.shape}")
+        return self.transpose(*range(ndim - 2), ndim - 1, ndim - 2)
+
+    _full_exchanged = _exchanged
+
+    def _broadcast_to(self, shape: Any) -> Array:
+        """As :func:`aiodev.broadcast_to`."""
+        wanted = self._parsed(shape)
+        own = self._form
+        fill = len(wanted) - len(own.shape)
+        lengths = (1,) * fill + own.shape
+        if fill < 0 or any(old not in (1, new) for old, new in zip(lengths, wanted, strict=True)):
+            raise ValueError(f"broadcast_to: the shape {own.shape} cannot be repeated to {wanted}")
+        steps = zip(lengths, wanted, (0,) * fill + own.strides, strict=True)
+        return self._broadcast(wanted, tuple(0 if old == 1 and new != 1 else stride for old, new, stride in steps))
+
+    _full_broadcast_to = _broadcast_to
 
     def _parsed(self, shape: Any) -> Shape:
         """The lengths that a shape of a view means."""
@@ -604,10 +519,10 @@ class Array(Operators, Methods, Protocols):
         others = sys.getrefcount(self._buffer) - 2  # our own, and the call's
         if others:
             raise ValueError(f"free: {others} more (views, bound launches, exports) use the memory of the {self._describe()}")
+        self.__class__ = FreedArray
         for name in ("_buffer", "_address", "_packed"):
             with suppress(AttributeError):
                 delattr(self, name)
-        self.__class__ = FreedArray
 
 
 class FreedArray(Array):
@@ -649,14 +564,6 @@ def view_of(array: Array, form: Form, offset: int = 0) -> Array:
     view._form = form
     view._packed = None
     return view
-
-
-def are_integers(items: tuple[Any, ...]) -> bool:
-    """Whether all are plain ones: what equals them is another thing to the parsers."""
-    for item in items:  # noqa: SIM110  # a generator would take longer than the rest
-        if item.__class__ is not int:
-            return False
-    return True
 
 
 def make_array(

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from aiodev._array.array import Array, are_integers, view_of
+from aiodev._array.array import Array
 from aiodev._core.arguments import instance
 
 __all__ = ["broadcast_to"]
-
-#: In a form's shapes, ahead of lengths: of what is repeated to these, not reshaped.
-_REPEATED = None
 
 
 def broadcast_to(x: Array, /, shape: Any) -> Array:
@@ -26,20 +23,5 @@ def broadcast_to(x: Array, /, shape: Any) -> Array:
         array([[0, 1, 2],
                [0, 1, 2]])
     """
-    if x.__class__ is Array and shape.__class__ is tuple and are_integers(shape):
-        known = x._form.shapes.get((_REPEATED, shape))
-        if known is not None:
-            return view_of(x, known)
     instance("broadcast_to", "x", x, Array, "an array")
-    wanted = x._parsed(shape)
-    fill = len(wanted) - x.ndim
-    lengths = (1,) * fill + x.shape
-    if fill < 0 or any(old not in (1, new) for old, new in zip(lengths, wanted, strict=True)):
-        raise ValueError(f"broadcast_to: the shape {x.shape} cannot be repeated to {wanted}")
-    steps = zip(lengths, wanted, (0,) * fill + x.strides, strict=True)
-    strides = tuple(0 if old == 1 and new != 1 else stride for old, new, stride in steps)
-    repeated = x._broadcast(wanted, strides)
-    if x.__class__ is Array:
-        x._form = form = x._form.again()
-        form.keep_shape((_REPEATED, wanted), repeated._form)
-    return repeated
+    return x._broadcast_to(shape)

@@ -1,4 +1,11 @@
-"""Forms and arrays made in native code, by the rules of :mod:`aiodev._array.form`."""
+"""Forms, arrays and views made in native code, by the rules of :mod:`aiodev._array.form` and :mod:`aiodev._array.layout`.
+
+What an index, lengths or axes leave of lengths and strides is computed in words on the stack; the form of these comes from the
+table, or is made. What is no plain index, fits no word or is wrong is left to the functions of Python, which are complete.
+
+Nothing that is called may run Python's code but where a form is looked for, since a collection may come there: an array's form
+is read before that, its memory behind it.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +14,13 @@ from aiodev._array.views import ArrayView, FormView, KnownView
 from aiodev._memory.views import BufferView
 from aiodev._native.compile import inner
 from aiodev._native.fields import WORD, Cell
-from aiodev._native.intrinsics import on_stack, product
+from aiodev._native.intrinsics import on_stack, product, total
 from aiodev._native.objects import (
     Bytes,
+    Object,
+    Slice,
     Tuple,
+    adjust_bounds,
     allocate_object,
     as_int,
     call,
@@ -19,15 +29,364 @@ from aiodev._native.objects import (
     dict_default,
     dict_item,
     dict_length,
+    error_is_set,
     increment,
     new_int,
     new_tuple,
+    read_bounds,
 )
 
-__all__ = ["MOST_DIMENSIONS", "find_form", "find_packed_form", "new_array"]
+__all__ = [
+    "MOST_DIMENSIONS", "UNKNOWN", "broadcast", "exchange", "find_form", "find_packed_form", "index", "new_array", "reshape",
+    "transpose",
+]  # fmt: skip
 
 #: Of arrays that native code makes; as many as NumPy's have.
 MOST_DIMENSIONS = 64
+#: What stands for a view that Python is to make, or to refuse: no address.
+UNKNOWN = 1
+#: What stands for a number of dimensions, of what is not known here.
+_NONE = -1
+#: The step of a slice that may have said a longer one.
+_FARTHEST = (1 << 63) - 1
+
+
+@inner
+def index(known: KnownView, array: ArrayView, item: Object) -> int:
+    """A view by integers, slices, ``...`` and None; 0 with an exception."""
+    form = array.form
+    if form.address == 0:
+        return UNKNOWN
+    lengths: Cell[int] = Cell(on_stack(WORD * MOST_DIMENSIONS))
+    strides: Cell[int] = Cell(on_stack(WORD * MOST_DIMENSIONS))
+    offset: Cell[int] = Cell(on_stack(WORD))
+    ndim = _leave(known, form, item, lengths, strides, offset)
+    return _view(known, array, ndim, lengths, strides, offset.value, form.writable)
+
+
+@inner
+def _leave(known: KnownView, form: FormView, item: Object, lengths: Cell[int], strides: Cell[int], offset: Cell[int]) -> int:
+    """What an index leaves of a form, and the bytes that it skips; how many dimensions that are."""
+    count = 1
+    only: Cell[int] = Cell(on_stack(WORD))
+    only.value = item.address
+    items = only
+    if item.type == known.tuple_class:
+        count = Tuple(item.address).length
+        items = Tuple(item.address).items
+    ndim = form.shape.length
+    used = count
+    for place in range(count):
+        if items[place].value == known.none or items[place].value == known.ellipsis:
+            used -= 1
+    if used > ndim or ndim + count > MOST_DIMENSIONS:
+        return _NONE
+    overflow: Cell[int] = Cell(on_stack(WORD))
+    overflow.value = 0
+    dots = 0
+    skipped = 0
+    axis = 0
+    left = 0
+    for place in range(count):
+        part = Object(items[place].value)
+        if part.address == known.none:
+            lengths[left].value = 1
+            strides[left].value = 0
+            left += 1
+        elif part.address == known.ellipsis:
+            dots += 1
+            if dots > 1:
+                return _NONE
+            for _ in range(ndim - used):
+                lengths[left].value = _word(form.shape.items[axis].value, overflow)
+                strides[left].value = _word(form.strides.items[axis].value, overflow)
+                left += 1
+                axis += 1
+        else:
+            length = _word(form.shape.items[axis].value, overflow)
+            stride = _word(form.strides.items[axis].value, overflow)
+            axis += 1
+            if part.type == known.int_class:
+                number = _word(part.address, overflow)
+                if number < 0:
+                    number += length
+                if number < 0 or number >= length:
+                    return _NONE
+                skipped = total(skipped, product(number, stride, overflow), overflow)
+            elif part.type == known.slice_class:
+                length = _cut(known, Slice(part.address), length, stride, strides[left], offset, overflow)
+                if length > 0:
+                    skipped = total(skipped, offset.value, overflow)
+                lengths[left].value = length
+                left += 1
+            else:
+                return _NONE
+    for rest in range(axis, ndim):
+        lengths[left].value = _word(form.shape.items[rest].value, overflow)
+        strides[left].value = _word(form.strides.items[rest].value, overflow)
+        left += 1
+    offset.value = skipped
+    return left if overflow.value == 0 else _NONE
+
+
+@inner
+def _cut(
+    known: KnownView, part: Slice, length: int, stride: int, new_stride: Cell[int], offset: Cell[int], overflow: Cell[int]
+) -> int:
+    """What a slice leaves of a length, the stride of that, and the bytes before; what is no plain slice overflows."""
+    if not (_is_bound(known, part.start) and _is_bound(known, part.stop) and _is_bound(known, part.step)):
+        overflow.value = 1
+        return 0
+    bounds: Cell[int] = Cell(on_stack(WORD * 3))
+    if read_bounds(part, bounds, bounds[1], bounds[2]) != 0:
+        clear_error()
+        overflow.value = 1
+        return 0
+    step = bounds[2].value
+    if step == _FARTHEST or step == -_FARTHEST:
+        overflow.value = 1
+    count = adjust_bounds(length, bounds, bounds[1], step)
+    offset.value = 0
+    if count > 0:
+        offset.value = product(bounds.value, stride, overflow)
+    new_stride.value = product(stride, step, overflow)
+    return count
+
+
+@inner
+def _is_bound(known: KnownView, bound: int) -> int:
+    """Whether this is what a plain slice has: None, or an int, which is read without Python's code."""
+    return bound == known.none or Object(bound).type == known.int_class
+
+
+@inner
+def reshape(known: KnownView, array: ArrayView, given: Cell[int], count: int) -> int:
+    """The same elements in C order in another shape; 0 with an exception. Where strides cannot express it, Python copies."""
+    form = array.form
+    if form.address == 0:
+        return UNKNOWN
+    lengths: Cell[int] = Cell(on_stack(WORD * MOST_DIMENSIONS))
+    strides: Cell[int] = Cell(on_stack(WORD * MOST_DIMENSIONS))
+    ndim = _read_integers(known, given, count, lengths)
+    if ndim == _NONE:
+        return UNKNOWN
+    overflow: Cell[int] = Cell(on_stack(WORD))
+    overflow.value = 0
+    size = _word(form.size, overflow)
+    missing = _NONE
+    elements = 1
+    for axis in range(ndim):
+        length = lengths[axis].value
+        if length >= 0:
+            elements = product(elements, length, overflow)
+        elif length == -1 and missing == _NONE:
+            missing = axis
+        else:
+            return UNKNOWN
+    if missing != _NONE and elements != 0:
+        lengths[missing].value = size // elements
+        elements = product(elements, lengths[missing].value, overflow)
+        missing = _NONE
+    if missing != _NONE or elements != size or overflow.value != 0:
+        return UNKNOWN
+    if form.packed == known.true or size == 0:
+        _pack(_word(form.itemsize, overflow), ndim, lengths, strides, overflow)
+    else:
+        _spread(form, ndim, lengths, strides, overflow)
+    if overflow.value != 0:
+        return UNKNOWN
+    return _view(known, array, ndim, lengths, strides, 0, form.writable)
+
+
+@inner
+def _pack(step: int, ndim: int, lengths: Cell[int], strides: Cell[int], overflow: Cell[int]) -> None:
+    """Strides of rows after rows, whose elements are so many bytes apart."""
+    for behind in range(ndim):
+        axis = ndim - 1 - behind
+        strides[axis].value = step
+        step = product(step, max(lengths[axis].value, 1), overflow)
+
+
+@inner
+def _spread(form: FormView, ndim: int, lengths: Cell[int], strides: Cell[int], overflow: Cell[int]) -> None:
+    """As ``reshape_strides``, for as many elements; where no strides show them, that overflows."""
+    old_lengths: Cell[int] = Cell(on_stack(WORD * MOST_DIMENSIONS))
+    old_strides: Cell[int] = Cell(on_stack(WORD * MOST_DIMENSIONS))
+    if form.shape.length > MOST_DIMENSIONS:
+        overflow.value = 1
+        return
+    count = 0
+    for axis in range(form.shape.length):
+        length = _word(form.shape.items[axis].value, overflow)
+        if length != 1:
+            old_lengths[count].value = length
+            old_strides[count].value = _word(form.strides.items[axis].value, overflow)
+            count += 1
+    last = _word(form.itemsize, overflow)
+    old = 0
+    new = 0
+    while old < count and new < ndim and overflow.value == 0:
+        begin = new
+        have = old_lengths[old].value
+        want = lengths[new].value
+        while have != want:
+            if have < want:
+                old += 1
+                have *= old_lengths[old].value
+                if old_strides[old - 1].value != product(old_lengths[old].value, old_strides[old].value, overflow):
+                    overflow.value = 1
+            else:
+                new += 1
+                want *= lengths[new].value
+        new += 1
+        _pack(old_strides[old].value, new - begin, lengths[begin], strides[begin], overflow)
+        last = strides[new - 1].value
+        old += 1
+    while new < ndim:
+        strides[new].value = last
+        new += 1
+
+
+@inner
+def transpose(known: KnownView, array: ArrayView, given: Cell[int], count: int) -> int:
+    """The dimensions in another order, reversed by default; 0 with an exception."""
+    form = array.form
+    if form.address == 0 or form.shape.length > MOST_DIMENSIONS:
+        return UNKNOWN
+    ndim = form.shape.length
+    axes: Cell[int] = Cell(on_stack(WORD * MOST_DIMENSIONS))
+    lengths: Cell[int] = Cell(on_stack(WORD * MOST_DIMENSIONS))
+    strides: Cell[int] = Cell(on_stack(WORD * MOST_DIMENSIONS))
+    overflow: Cell[int] = Cell(on_stack(WORD))
+    overflow.value = 0
+    if count != 0 and _read_integers(known, given, count, axes) != ndim:
+        return UNKNOWN
+    seen = 0
+    for place in range(ndim):
+        axis = ndim - 1 - place
+        if count != 0:
+            axis = axes[place].value
+            if axis < 0:
+                axis += ndim
+        if axis < 0 or axis >= ndim or (seen >> axis) & 1 != 0:
+            return UNKNOWN
+        seen |= 1 << axis
+        lengths[place].value = _word(form.shape.items[axis].value, overflow)
+        strides[place].value = _word(form.strides.items[axis].value, overflow)
+    if overflow.value != 0:
+        return UNKNOWN
+    return _view(known, array, ndim, lengths, strides, 0, form.writable)
+
+
+@inner
+def exchange(known: KnownView, array: ArrayView) -> int:
+    """The last two dimensions exchanged; 0 with an exception."""
+    form = array.form
+    if form.address == 0 or form.shape.length < 2 or form.shape.length > MOST_DIMENSIONS:
+        return UNKNOWN
+    ndim = form.shape.length
+    lengths: Cell[int] = Cell(on_stack(WORD * MOST_DIMENSIONS))
+    strides: Cell[int] = Cell(on_stack(WORD * MOST_DIMENSIONS))
+    overflow: Cell[int] = Cell(on_stack(WORD))
+    overflow.value = 0
+    for axis in range(ndim):
+        place = axis
+        if axis >= ndim - 2:
+            place = 2 * ndim - 3 - axis
+        lengths[place].value = _word(form.shape.items[axis].value, overflow)
+        strides[place].value = _word(form.strides.items[axis].value, overflow)
+    if overflow.value != 0:
+        return UNKNOWN
+    return _view(known, array, ndim, lengths, strides, 0, form.writable)
+
+
+@inner
+def broadcast(known: KnownView, array: ArrayView, given: Cell[int]) -> int:
+    """A read-only view in which dimensions of length 1, and new ones, are repeated to a shape; 0 with an exception."""
+    form = array.form
+    if form.address == 0 or Object(given.value).type != known.tuple_class:
+        return UNKNOWN
+    lengths: Cell[int] = Cell(on_stack(WORD * MOST_DIMENSIONS))
+    strides: Cell[int] = Cell(on_stack(WORD * MOST_DIMENSIONS))
+    ndim = _read_integers(known, given, 1, lengths)
+    fill = ndim - form.shape.length
+    if ndim == _NONE or fill < 0:
+        return UNKNOWN
+    overflow: Cell[int] = Cell(on_stack(WORD))
+    overflow.value = 0
+    for axis in range(ndim):
+        length = 1
+        stride = 0
+        if axis >= fill:
+            length = _word(form.shape.items[axis - fill].value, overflow)
+            stride = _word(form.strides.items[axis - fill].value, overflow)
+        if length != lengths[axis].value:
+            if length != 1 or lengths[axis].value < 0:
+                return UNKNOWN
+            stride = 0
+        strides[axis].value = stride
+    if overflow.value != 0:
+        return UNKNOWN
+    return _view(known, array, ndim, lengths, strides, 0, known.false)
+
+
+@inner
+def _read_integers(known: KnownView, given: Cell[int], count: int, integers: Cell[int]) -> int:
+    """Plain ints, as they are or as one tuple; how many they are, unless there are others."""
+    items = given
+    if count == 1 and Object(given.value).type == known.tuple_class:
+        count = Tuple(given.value).length
+        items = Tuple(given.value).items
+    if count > MOST_DIMENSIONS:
+        return _NONE
+    overflow: Cell[int] = Cell(on_stack(WORD))
+    overflow.value = 0
+    for place in range(count):
+        if Object(items[place].value).type != known.int_class:
+            return _NONE
+        integers[place].value = _word(items[place].value, overflow)
+    return count if overflow.value == 0 else _NONE
+
+
+@inner
+def _word(value: int, overflow: Cell[int]) -> int:
+    """An int as a word; if it is none, the word ``overflow`` is no longer 0."""
+    word = as_int(value)
+    if word == -1 and error_is_set() != 0:
+        clear_error()
+        overflow.value = 1
+    return word
+
+
+@inner
+def _view(
+    known: KnownView, array: ArrayView, ndim: int, lengths: Cell[int], strides: Cell[int], offset: int, writable: int
+) -> int:
+    """A view of these lengths and strides, so many bytes behind the array's first element; 0 with an exception."""
+    if ndim == _NONE:
+        return UNKNOWN
+    form = find_form(known, array.form, ndim, lengths, strides, writable)
+    if form == 0:
+        return 0
+    buffer = array.buffer.address
+    overflow: Cell[int] = Cell(on_stack(WORD))
+    overflow.value = 0
+    start = array.start
+    place = 0
+    if start != 0:
+        place = total(_word(start, overflow), offset, overflow)
+    if buffer == 0 or start == 0 or overflow.value != 0:  # it was freed
+        decrement(form)
+        return UNKNOWN
+    if offset == 0:
+        increment(start)
+    else:
+        start = new_int(place)
+        if start == 0:
+            decrement(form)
+            return 0
+    increment(buffer)
+    return new_array(known, buffer, start, form)
 
 
 @inner
@@ -234,22 +593,14 @@ def _make_form(known: KnownView, like: FormView, shape: Tuple, steps: int, writa
     form.shape = shape
     form.writable = writable
     form.itemsize = like.itemsize
-    form.is_known = known.true
     form.key = key
     form.tail = known.none
-    form.views = known.nothing
-    form.shapes = known.nothing
-    form.orders = known.nothing
     increment(packed)
     increment(like.device)
     increment(like.dtype)
     increment(shape)
     increment(writable)
     increment(like.itemsize)
-    increment(known.true)
     increment(key)
     increment(known.none)
-    increment(known.nothing)
-    increment(known.nothing)
-    increment(known.nothing)
     return form.address

@@ -39,8 +39,6 @@ PIECES: Final = 16
 #: kilobyte each; smaller: forms are made again, and kernels of their arrays looked up anew. Attention over a cache that grows
 #: to 4,000 rows, a row at a time, has some 30,000, and a second sequence took ten times as long with a table of 4,096.
 MOST_FORMS: Final = 1 << 15
-#: Views that forms remember together. Larger and smaller: as ``MOST_FORMS``.
-MOST_VIEWS: Final = 1 << 16
 #: Copies whose layouts are remembered: as one piece, and as several. Larger: more memory; smaller: the layouts are compared
 #: again.
 MOST_KNOWN: Final = 1024

@@ -23,12 +23,8 @@ class FormView(Object):
     writable: int = slot(Form, "writable")
     itemsize: int = slot(Form, "itemsize")
     size: int = slot(Form, "size")
-    is_known: int = slot(Form, "is_known")
     key: int = slot(Form, "key")
     tail: int = slot(Form, "tail")
-    views: int = slot(Form, "views")
-    shapes: int = slot(Form, "shapes")
-    orders: int = slot(Form, "orders")
 
 
 class ArrayView(Object):
@@ -50,11 +46,22 @@ class KnownView(Tuple):
     form_class: int
     forms: int
     keys: int
-    nothing: int
     form_of: int
+    int_class: int
+    slice_class: int
+    tuple_class: int
+    ellipsis: int
+    full_getitem: int
+    full_reshape: int
+    full_transpose: int
+    full_exchanged: int
+    full_broadcast_to: int
 
 
 #: In the order of :class:`KnownView`.
-KNOWN = (None, True, False, Array, Form, form._forms, form._keys, form._NOTHING, form.form_of)
+KNOWN = (
+    None, True, False, Array, Form, form._forms, form._keys, form.form_of, int, slice, tuple, Ellipsis,
+    "_full_getitem", "_full_reshape", "_full_transpose", "_full_exchanged", "_full_broadcast_to",
+)  # fmt: skip
 #: Whose offsets are in the code.
 VIEWS: tuple[type[Struct], ...] = (FormView, ArrayView)

@@ -207,12 +207,6 @@ class Variable(Array):
         places = _places(form, plain_index)  # how many those of a mask are is waited for, here and not in the backward pass
         return record_linear("getitem", self, chosen, lambda g: _scattered_at(g, places, form))
 
-    @property
-    def mT(self) -> Array:
-        """The array with its last two dimensions exchanged; a view."""
-        ndim = self.ndim
-        return self.transpose(*range(ndim - 2), ndim - 1, ndim - 2) if ndim > 1 else self._plain.mT
-
     def reshape(self, *shape: Any) -> Any:
         """The same elements in C order in another shape; see :meth:`aiodev.Array.reshape`."""
         plain = self._plain.reshape(*shape)

@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import ctypes
 import importlib
+import inspect
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -63,7 +64,7 @@ class NativeCode:
         table[:] = [id(each) for each in (*OBJECTS, given)]
         self._given = given
         self._functions: dict[Any, tuple[Any, _Method]] = {}
-        self._methods: dict[Any, _Method] = {}
+        self._methods: dict[tuple[Any, str], _Method] = {}
         _kept.append(self)
 
     def function(self, function: Any) -> Callable[..., Any]:
@@ -77,7 +78,7 @@ class NativeCode:
 
     def method(self, function: Any) -> Callable[[object], Callable[..., Any]]:
         """A function that Python calls with objects: from an object to the C function that has it, as a bound method has."""
-        method = ctypes.byref(self._method_of(function))
+        method = ctypes.byref(self._method_of(function, function.py_func.__name__, function.py_func.__doc__))
 
         def bind(own: object) -> Callable[..., Any]:
             made: Callable[..., Any] = _new_function(method, own, None)
@@ -85,16 +86,20 @@ class NativeCode:
 
         return bind
 
-    def _method_of(self, function: Any) -> _Method:
-        if function not in self._methods:
-            py_func = function.py_func
-            name, text = py_func.__name__.encode(), (py_func.__doc__ or "").encode()
-            self._methods[function] = _Method(name, self.address(function), _FASTCALL | _KEYWORDS, text)
-        return self._methods[function]
+    def _method_of(self, function: Any, name: str, text: str | None) -> _Method:
+        key = function, name
+        if key not in self._methods:
+            code, flags = self.address(function), _FASTCALL | _KEYWORDS
+            self._methods[key] = _Method(name.encode(), code, flags, (text or "").encode())
+        return self._methods[key]
 
-    def descriptor(self, function: Any, owner: type) -> Any:
-        """The same as a method of a class, whose object is the instance: to be an attribute of that."""
-        return _new_descriptor(owner, ctypes.byref(self._method_of(function)))
+    def descriptor(self, function: Any, owner: type, name: str) -> Any:
+        """The same as a method of a class, whose object is the instance: to be what that has by a name, in a function's place.
+
+        It has that function's documentation and parameters, but for their annotations.
+        """
+        replaced = vars(owner)[name]
+        return _new_descriptor(owner, ctypes.byref(self._method_of(function, name, _described(replaced, name))))
 
     def address(self, function: Any) -> int:
         """Where an entry, a callback, or what Python calls of an exported function, is. Asks LLVM, which may take long."""
@@ -105,6 +110,14 @@ class NativeCode:
         if not address:
             raise NativeCodeError(f"{symbol(function)} is not in the native code")
         return address
+
+
+def _described(function: Any, name: str) -> str:
+    """What CPython takes parameters and documentation of a method from."""
+    signature = inspect.signature(function)
+    parameters = [each.replace(annotation=each.empty) for each in signature.parameters.values()]
+    plain = str(signature.replace(parameters=parameters, return_annotation=signature.empty))
+    return f"{name}{plain.replace('(self', '($self', 1)}\n--\n\n{function.__doc__ or ''}"
 
 
 def load(package: str, key: str, ahead: Callable[[], bytes | None] = lambda: None, given: object = None) -> NativeCode:

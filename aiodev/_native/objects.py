@@ -26,11 +26,11 @@ from aiodev._native.compile import External, int32, int64, void
 from aiodev._native.fields import Cell, Struct, at, words
 
 __all__ = [
-    "OBJECTS", "TABLE", "Bytes", "List", "Object", "Tuple", "allocate_object", "append", "as_int", "call", "call_method",
-    "check_layouts", "clear_error", "decrement", "dict_default", "dict_item", "dict_length", "error_matches", "fetch_error",
-    "frame_back", "frame_code", "frame_offset", "get_attribute", "get_item", "get_place", "has_error", "increment",
-    "is_subclass", "is_true", "new_bytes", "new_int", "new_method", "new_tuple", "normalize_error", "offsets_of",
-    "read_context", "restore_error", "running_frame", "show_error", "slot",
+    "OBJECTS", "TABLE", "Bytes", "List", "Object", "Slice", "Tuple", "adjust_bounds", "allocate_object", "append", "as_int",
+    "call", "call_method", "check_layouts", "clear_error", "decrement", "dict_default", "dict_item", "dict_length",
+    "error_is_set", "error_matches", "fetch_error", "frame_back", "frame_code", "frame_offset", "get_attribute", "get_item",
+    "get_place", "increment", "is_subclass", "is_true", "new_bytes", "new_int", "new_method", "new_tuple", "normalize_error",
+    "offsets_of", "read_bounds", "read_context", "restore_error", "running_frame", "show_error", "slot",
 ]  # fmt: skip
 
 #: The symbol of the table that a module of native code has, and the objects whose addresses it holds. Behind them is the one
@@ -68,6 +68,14 @@ class Bytes(Object):
     content: Cell[int] = words(0)
 
 
+class Slice(Object):
+    """A ``slice``: any objects."""
+
+    start: int
+    stop: int
+    step: int
+
+
 def slot(owner: type, name: str) -> Any:
     """A field for what a class keeps in one of its ``__slots__``: an object's address, or 0 where it is not set."""
     return at(_offset_of(vars(owner)[name]))
@@ -103,13 +111,14 @@ def check_layouts() -> None:
     """
     value, made, data = object(), _Probe(), b"12345678"
     made.second = value
-    pair, several = (value, made), [value, made]
+    pair, several, part = (value, made), [value, made], slice(value, made, data)
     found = [
         sys.implementation.name == "cpython",
         _ProbeView(id(made)).second == id(value),
         Object(id(made)).type == id(_Probe),
         Tuple(id(pair)).length == 2 and Tuple(id(pair)).items[1].value == id(made),
         List(id(several)).length == 2 and Cell(List(id(several)).items)[1].value == id(made),
+        (Slice(id(part)).start, Slice(id(part)).stop, Slice(id(part)).step) == (id(value), id(made), id(data)),
         Bytes(id(data)).length == 8 and Bytes(id(data)).content[0].value == int.from_bytes(data, sys.byteorder),
     ]
     if not all(found):
@@ -122,6 +131,10 @@ increment = External("Py_IncRef", void(int64))
 decrement = External("Py_DecRef", void(int64))
 #: -1, with an exception set, where the int is too large.
 as_int = External("PyLong_AsLongLong", int64(int64))
+#: Of a slice, and where its start, stop and step go; -1 with an exception.
+read_bounds = External("PySlice_Unpack", int32(int64, int64, int64, int64))
+#: Has a length, where start and stop are, which become those of that length, and a step; gives how many there are.
+adjust_bounds = External("PySlice_AdjustIndices", int64(int64, int64, int64, int64))
 new_int = External("PyLong_FromLongLong", int64(int64))
 #: With 0 for its content, which is to be written at once.
 new_bytes = External("PyBytes_FromStringAndSize", int64(int64, int64))
@@ -163,10 +176,10 @@ frame_offset = External("PyFrame_GetLasti", int32(int64))
 fetch_error = External("PyErr_Fetch", void(int64, int64, int64))
 normalize_error = External("PyErr_NormalizeException", void(int64, int64, int64))
 restore_error = External("PyErr_Restore", void(int64, int64, int64))
+#: 0 where no exception is set.
+error_is_set = External("PyErr_Occurred", int64())
 #: Whether the exception that is set is of a class.
 error_matches = External("PyErr_ExceptionMatches", int32(int64))
 clear_error = External("PyErr_Clear", void())
-#: Borrowed; 0 where no exception is set.
-has_error = External("PyErr_Occurred", int64())
 #: Have the exception that is set shown as one that nobody can be given; the object is what it happened in.
 show_error = External("PyErr_WriteUnraisable", void(int64))

@@ -1,6 +1,6 @@
 """The native code of calls (:mod:`aiodev._kernel.dispatch.native`), which is loaded behind the start of the first backend.
 
-A thread loads it: from the disk cache in some milliseconds, at the very first time made in half a second. Until then, and where
+A thread loads it: from the disk cache in some milliseconds, at the very first time made in a second. Until then, and where
 it cannot be made, functions of Python launch, which check everything.
 """
 
@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from aiodev._array.array import Array
 from aiodev._core.at_fork import in_child
 from aiodev._core.backend.handle import BackendHandle, starting
 from aiodev._core.sources import compiled_by
@@ -53,6 +54,11 @@ def as_method(owner: type, name: str, function: str) -> None:
 _methods: list[tuple[type, str, str]] = []
 as_method(CachingAllocator, "allocate", "allocate_buffer")
 as_method(DeviceBuffer, "__del__", "release_buffer")
+as_method(Array, "__getitem__", "index_array")
+as_method(Array, "reshape", "reshape_array")
+as_method(Array, "transpose", "transpose_array")
+as_method(Array, "_exchanged", "exchange_array")
+as_method(Array, "_broadcast_to", "broadcast_array")
 
 
 class _Code:
@@ -81,7 +87,7 @@ class _Code:
             code = native_code.load(_NATIVE, native_key(), given=KNOWN)
             module = importlib.import_module(_NATIVE)
             functions = {name: code.method(getattr(module, name)) for name in module.__all__}
-            methods = [(owner, name, code.descriptor(getattr(module, own), owner)) for owner, name, own in _methods]
+            methods = [(owner, name, code.descriptor(getattr(module, own), owner, name)) for owner, name, own in _methods]
         except Exception as error:
             _log.warning("calls take longer than they could, since their native code cannot be made: %s", error)
             return

@@ -47,8 +47,8 @@ from aiodev._native.objects import (
     clear_error,
     decrement,
     dict_item,
+    error_is_set,
     get_item,
-    has_error,
     increment,
     is_true,
     new_bytes,
@@ -85,14 +85,15 @@ def repeat(own: RepeatedCallView, given: Cell[int], count: int, names: Tuple | N
     is_other = 1
     if is_a(Object(stream), known.stream_class) and StreamView(stream).device == own.device:
         buffers: Cell[int] = Cell(on_stack(OBJECTS_BYTES))
+        starts: Cell[int] = Cell(on_stack(OBJECTS_BYTES))
         registers: Cell[int] = Cell(on_stack(_REGISTERS_BYTES))
-        held = _hold(own, given, buffers)
+        held = _hold(own, given, buffers, starts)
         if held == own.arrays.length // WORD and _follow(own, given, registers):
             is_other = _shares_elements(own, given)
             if is_other == 0:
-                result = _repeat_on(own, StreamView(stream), given, registers, site)
+                result = _repeat_on(own, StreamView(stream), given, buffers, starts, registers, site)
         for number in range(held):
-            decrement(buffers[number].value)
+            decrement(buffers[own.arrays.content[number].value].value)
     if is_other > 0:
         result = known.none
         increment(result)
@@ -101,15 +102,20 @@ def repeat(own: RepeatedCallView, given: Cell[int], count: int, names: Tuple | N
 
 
 @inner
-def _hold(own: RepeatedCallView, given: Cell[int], buffers: Cell[int]) -> int:
-    """Refer to the arrays' buffers, so that nobody frees one; how many come before one that was freed."""
+def _hold(own: RepeatedCallView, given: Cell[int], buffers: Cell[int], starts: Cell[int]) -> int:
+    """Take the arrays' buffers, with references, and addresses; how many arrays come before one that was freed.
+
+    Another thread may free one at any time from then on, so nothing else of them is looked at but their forms.
+    """
     places = own.arrays.content
     for number in range(own.arrays.length // WORD):
-        array = ArrayView(given[places[number].value].value)
-        if array.type != known_objects().array_class or array.buffer.address == 0:
+        place = places[number].value
+        array = ArrayView(given[place].value)
+        if array.type != known_objects().array_class or array.buffer.address == 0 or array.start == 0:
             return number
         increment(array.buffer)
-        buffers[number].value = array.buffer.address
+        buffers[place].value = array.buffer.address
+        starts[place].value = as_int(array.start)
     return own.arrays.length // WORD
 
 
@@ -145,7 +151,7 @@ def _follow(own: RepeatedCallView, given: Cell[int], registers: Cell[int]) -> in
             if words[at + 2].value != 0:
                 side = form.strides
             value = as_int(side.items[words[at + 3].value].value)
-            if value == -1 and has_error() != 0:
+            if value == -1 and error_is_set() != 0:
                 clear_error()
                 return 0
             at += 4
@@ -194,8 +200,16 @@ def _shares_elements(own: RepeatedCallView, given: Cell[int]) -> int:
 
 
 @inner
-def _repeat_on(own: RepeatedCallView, stream: StreamView, given: Cell[int], registers: Cell[int], site: int) -> int:
-    """Allocate, pack and submit, on a stream of the device."""
+def _repeat_on(
+    own: RepeatedCallView,
+    stream: StreamView,
+    given: Cell[int],
+    buffers: Cell[int],
+    starts: Cell[int],
+    registers: Cell[int],
+    site: int,
+) -> int:
+    """Allocate, pack and submit, on a stream of the device; ``buffers`` and ``starts`` are of operands, then of results."""
     known = known_objects()
     plan = RepeatedPlan(own.plan.content.address)
     timeline = stream.timeline
@@ -216,6 +230,10 @@ def _repeat_on(own: RepeatedCallView, stream: StreamView, given: Cell[int], regi
             made = _make_results(own, memory, timeline, values, registers)
             if made != own.results.length // 2:
                 state = 0
+            for number in range(made):
+                buffer = ArrayView(results[number].value).buffer
+                buffers[plan.operands + number].value = buffer.address
+                starts[plan.operands + number].value = as_int(buffer.start)
             if state != 0 and has_room:
                 scratch = _allocate(known, memory, timeline, own.room, registers[plan.room].value)
                 if scratch == 0:
@@ -225,11 +243,11 @@ def _repeat_on(own: RepeatedCallView, stream: StreamView, given: Cell[int], regi
     if state != 0:
         room = scratch
         if room == 0 and made != 0:
-            room = ArrayView(results.value).buffer.address
+            room = buffers[plan.operands].value
         blocks: Cell[int] = Cell(on_stack(_BLOCKS_BYTES))
         packed = 0
         while state != 0 and packed < own.steps.length:
-            block = _pack(RepeatedStepView(own.steps.items[packed].value), values, BufferView(room), registers)
+            block = _pack(RepeatedStepView(own.steps.items[packed].value), values, starts, BufferView(room), registers)
             blocks[packed].value = block
             if block == 0:
                 state = 0
@@ -239,7 +257,7 @@ def _repeat_on(own: RepeatedCallView, stream: StreamView, given: Cell[int], regi
             if is_refusal(known):
                 result = known.none
                 increment(result)
-        elif _submit(own, stream, timeline, values, room, blocks, registers, site):
+        elif _submit(own, stream, timeline, buffers, room, blocks, registers, site):
             result = _returned(plan, values)
         for number in range(packed):
             decrement(blocks[number].value)
@@ -323,7 +341,9 @@ def _allocator(own: RepeatedCallView, timeline: int) -> int:
 
 
 @inner
-def _pack(step: RepeatedStepView, values: Cell[int], room: BufferView, registers: Cell[int]) -> int:
+def _pack(
+    step: RepeatedStepView, values: Cell[int], starts: Cell[int], room: BufferView, registers: Cell[int]
+) -> int:
     """The argument block of a step, a new ``bytes``; 0 with an exception where a number does not fit its type."""
     block = new_bytes(0, step.block.length)
     if block == 0:
@@ -333,8 +353,8 @@ def _pack(step: RepeatedStepView, values: Cell[int], room: BufferView, registers
     addresses = AddressPlace(step.addresses.content.address)
     for number in range(step.addresses.length // sizeof(AddressPlace)):
         place = addresses[number]
-        start = room.start if place.whose == SCRATCH else ArrayView(values[place.whose].value).start
-        put(content + place.offset, as_int(start) + place.distance + registers[place.register].value)
+        start = as_int(room.start) if place.whose == SCRATCH else starts[place.whose].value
+        put(content + place.offset, start + place.distance + registers[place.register].value)
     lengths = LengthPlace(step.lengths.content.address)
     for number in range(step.lengths.length // sizeof(LengthPlace)):
         put(content + lengths[number].offset, registers[lengths[number].register].value)
@@ -368,7 +388,7 @@ def _submit(
     own: RepeatedCallView,
     stream: StreamView,
     timeline: int,
-    values: Cell[int],
+    buffers: Cell[int],
     room: int,
     blocks: Cell[int],
     registers: Cell[int],
@@ -382,7 +402,7 @@ def _submit(
         site = find_site_above(known)
         if site == 0:
             return 0
-    buffers: Cell[int] = Cell(on_stack(OBJECTS_BYTES))
+    used: Cell[int] = Cell(on_stack(OBJECTS_BYTES))
     number = 0
     state = 1
     while state != 0 and number < own.steps.length:
@@ -393,10 +413,10 @@ def _submit(
             whose = users[place].value
             buffer = room
             if whose >= 0:
-                buffer = ArrayView(values[whose].value).buffer.address
+                buffer = buffers[whose].value
             elif whose != SCRATCH:
                 buffer = own.constants.items[SCRATCH - 1 - whose].value
-            buffers[place].value = buffer
+            used[place].value = buffer
         size = step.size
         if size != known.none:
             increment(size)
@@ -404,7 +424,7 @@ def _submit(
             size = new_int(registers[as_int(step.size_register)].value)
         value = 0
         if size != 0:
-            value = submit(known, stream, timeline, step.entry, size, blocks[number].value, site, step.uses, buffers)
+            value = submit(known, stream, timeline, step.entry, size, blocks[number].value, site, step.uses, used)
             decrement(size)
         if value == 0:
             state = 0
