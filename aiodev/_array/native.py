@@ -34,6 +34,7 @@ from aiodev._native.objects import (
     new_int,
     new_tuple,
     read_bounds,
+    untrack,
 )
 
 __all__ = [
@@ -472,6 +473,7 @@ def _tuple_of(values: Cell[int], count: int) -> int:
             decrement(made)
             return 0
         Tuple(made).items[number].value = value
+    untrack(made)
     return made
 
 
@@ -497,6 +499,7 @@ def _find(known: KnownView, like: FormView, shape: int, steps: int, writable: in
     items[2].value = shape
     items[3].value = steps
     items[4].value = writable
+    untrack(what)
     form = dict_item(known.forms, what)
     if form != 0:
         increment(form)
@@ -603,4 +606,5 @@ def _make_form(known: KnownView, like: FormView, shape: Tuple, steps: int, writa
     increment(like.itemsize)
     increment(key)
     increment(known.none)
+    untrack(form)  # what it refers to knows no forms; the collector would walk all that there are, again and again
     return form.address

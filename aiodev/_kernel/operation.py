@@ -138,7 +138,7 @@ class Operation:
         self.known: dict[Hashable, Callable[..., Any]] = {}
         self._met: dict[Hashable, None] = {}  # once
         #: By what calls of other lengths have in common.
-        self._families: dict[Hashable, Family] = {}
+        self.families: dict[Hashable, Family] = {}
         self._elementwise = elementwise
         _, *parameters = inspect.signature(body).parameters.values()
         names = [parameter.name for parameter in parameters]
@@ -237,7 +237,7 @@ class Operation:
         self.known.clear()
         self.derivatives.clear()
         self._met.clear()
-        self._families.clear()
+        self.families.clear()
 
     def resolve(self, operands: Sequence[Any]) -> Sequence[Any]:
         """The dtypes that the rule gives for operands."""
@@ -256,7 +256,7 @@ class Operation:
         """The function that users call."""
         names, operands = self._names, self._operands
         namespace: dict[str, Any] = {
-            "Array": Array, "_find": self.known.get, "_family_of": self._families.get, "_slow": self._call_slowly,
+            "Array": Array, "_find": self.known.get, "_family_of": self.families.get, "_slow": self._call_slowly,
             "_freeze": _freeze, "_recurs": RECURS,
             "_list": list, "_tuple": tuple, "_len": len, "_int": int, "_float": float, "_str": str,
         }  # fmt: skip
@@ -334,9 +334,9 @@ class Operation:
         recurs = False
         if key is not None:
             kind = tuple([one.key if one.__class__ is Form else one for one in key])
-            family = self._families.get(kind)
+            family = self.families.get(kind)
             if family is not None and family.plans:
-                is_looked_at = family.served % RECURS == 0
+                is_looked_at = not family.is_plain_turn()
                 recurs = is_looked_at and key in self._met and key not in self.known
                 if recurs:  # if that comes to nothing, others are looked at before it is again
                     family.served += 1
@@ -408,8 +408,8 @@ class Operation:
             attempt.family.put_off()
         if key is not None and not record:  # what the body has refused is not kept, nor what it was given
             enter(self._met, key, None, self._most)
-            if family is not None and kind not in self._families:
-                enter(self._families, kind, family, self._most)
+            if family is not None and kind not in self.families:
+                enter(self.families, kind, family, self._most)
         return result
 
     def _serve(self, family: Family, given: Sequence[Any]) -> Any:

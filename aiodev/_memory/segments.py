@@ -17,7 +17,7 @@ from aiodev._core.backend.interface import COMPLETED
 from aiodev._core.config import settings
 from aiodev._memory.block import CACHED, FREE, HOLE, TAKEN, Block, Extents, Segment
 from aiodev._memory.stats import Totals
-from aiodev._memory.tuning import LARGE_SEGMENT, OWN_SEGMENT_FROM, SLACK, SMALL_SEGMENT
+from aiodev._memory.tuning import LARGE_SEGMENT, LITTLE, OWN_SEGMENT_FROM, SLACK, SMALL_SEGMENT
 
 if TYPE_CHECKING:
     from aiodev._core.timeline.timeline import Timeline
@@ -282,14 +282,14 @@ class Segments:
         """How many cached bytes should go back before so many more are reserved.
 
         What is reserved stays within the threshold of the settings; and, where memory can be moved between addresses by giving
-        it back here and mapping it there, within a sixteenth of the most that was ever in use.
+        it back here and mapping it there, within a sixteenth of the most that was ever in use, if that is not little.
         """
         totals = self._totals
         wanted = totals.reserved + nbytes
         surplus = 0
         if self.growable:
             most = max(totals.peak_allocated, totals.allocated + nbytes)
-            surplus = wanted - most - most // SLACK  # in integers: what is asked for may be more than any float
+            surplus = wanted - max(most + most // SLACK, LITTLE)  # in integers: what is asked for may be more than any float
         part = settings.memory_gc_threshold
         if part > 0:
             surplus = max(surplus, wanted - int(part * self.info()[1]))

@@ -25,7 +25,7 @@ from aiodev._core.timeline.timeline import living_timelines
 from aiodev._memory.block import CACHED, FREE, LIVE, TAKEN, Bin, Block, Extents, Segment
 from aiodev._memory.segments import RawMemory, Segments
 from aiodev._memory.stats import Totals
-from aiodev._memory.tuning import WORTHWHILE, WORTHWHILE_IN_SEGMENTS
+from aiodev._memory.tuning import LITTLE, WORTHWHILE, WORTHWHILE_IN_SEGMENTS
 
 if TYPE_CHECKING:
     from aiodev._core.backend.device import Device
@@ -127,7 +127,10 @@ class SlowPath:
         cached = _cached(home.kind)
         if not self.segments.growable and cached + home.kind.nbytes < home.size:
             return False  # in ranges, what is missing can be put beside it
-        return cached >= (WORTHWHILE * self.totals.reserved if self.segments.growable else WORTHWHILE_IN_SEGMENTS)
+        if not self.segments.growable:
+            return cached >= WORTHWHILE_IN_SEGMENTS
+        little = LITTLE if home.kind is self.segments.small else 0
+        return cached >= max(WORTHWHILE * self.totals.reserved, little)
 
     def _empty_bins(self, like: Bin | None = None, whatever_uses_it: bool = False) -> None:
         """Join what is cached, of one kind or of both, with the extents."""

@@ -37,7 +37,10 @@ GLANCE: Final = 2
 #: In ranges: bins are emptied before memory is taken if they hold this fraction of what is reserved. Memory that is taken is
 #: mapped beside what is free. Larger: more memory is reserved; smaller: blocks are joined and cut anew more often.
 WORTHWHILE: Final = 1 / 8
-#: In segments: the same limit in bytes. It is low, since a segment stays as it is, and memory in it must not be taken anew.
+#: In ranges: up to this, what is reserved may be more than was ever in use, and small blocks stay in their bins. Larger: small
+#: programs reserve more than they need; smaller: they join and cut blocks anew where sizes differ from call to call.
+LITTLE: Final = 32 << 20
+#: In segments: as ``WORTHWHILE``, in bytes. It is low, since a segment stays as it is, and memory in it must not be taken anew.
 #: Larger and smaller: as ``WORTHWHILE``.
 WORTHWHILE_IN_SEGMENTS: Final = SMALL_SEGMENT // 8
 #: Part of the most that was ever in use, one in so many, by which reserved memory may exceed it before the allocator moves

@@ -31,6 +31,7 @@ __all__ = [
     "error_is_set", "error_matches", "fetch_error", "frame_back", "frame_code", "frame_offset", "get_attribute", "get_item",
     "get_place", "increment", "is_subclass", "is_true", "new_bytes", "new_int", "new_method", "new_tuple", "normalize_error",
     "offsets_of", "read_bounds", "read_context", "restore_error", "running_frame", "show_error", "slot",
+    "untrack",
 ]  # fmt: skip
 
 #: The symbol of the table that a module of native code has, and the objects whose addresses it holds. Behind them is the one
@@ -154,6 +155,8 @@ get_place = External("PySequence_GetItem", int64(int64, int64))
 append = External("PyList_Append", int32(int64, int64))
 #: An instance of a class, its slots not set; the second argument is 0.
 allocate_object = External("PyType_GenericAlloc", int64(int64, int64))
+#: Tell the collector that an object, as one that refers to none that could refer to it, is in no cycle.
+untrack = External("PyObject_GC_UnTrack", void(int64))
 is_subclass = External("PyType_IsSubtype", int32(int64, int64))
 #: A callable; the address of the arguments' addresses, how many there are by position, and the tuple of the others' names or 0.
 call = External("PyObject_Vectorcall", int64(int64, int64, int64, int64))

@@ -462,7 +462,7 @@ def test_what_recurs_is_remembered_though_a_plan_serves_it(stream: aiodev.Stream
     for length in range(1, 60):
         doubled(whole[:length])
         stream.synchronize_blocking()
-    (family,) = operation._families.values()
+    (family,) = operation.families.values()
     assert family.plans and len(operation.known) < 30
     recurring = whole[:150]
 

@@ -429,9 +429,9 @@ def test_what_is_refused_is_not_kept() -> None:
         gc.collect()
         assert gone() is None
     operation = refusing.function.operation
-    assert not (operation.known or operation._met or operation._families)
+    assert not (operation.known or operation._met or operation.families)
     refusing(x, axis=1)
-    assert operation._met and operation._families
+    assert operation._met and operation.families
 
 
 def test_a_copy_of_another_shape_is_refused() -> None:

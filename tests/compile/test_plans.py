@@ -108,9 +108,9 @@ def test_a_length_that_was_never_met_needs_no_body() -> None:
     assert total.ran < ran + 3 * RECURRING  # those from before there was a plan
     operation = total.function.operation
     assert len(operation.known) < 20 * RECURRING  # a plan takes no room for each length that it serves
-    assert 0 < sum(len(family.plans) for family in operation._families.values()) <= MOST_PLANS
+    assert 0 < sum(len(family.plans) for family in operation.families.values()) <= MOST_PLANS
     operation.forget()
-    assert not operation._families
+    assert not operation.families
 
 
 def test_a_width_that_is_new_is_soon_served() -> None:
@@ -264,7 +264,7 @@ def test_what_has_no_symbolic_counterpart_is_found_out_each_time(step: Callable[
         assert stream.timeline.submitted - before == 1 + (step is submit_otherwise)
         assert np.array_equal(result.numpy_blocking(), host[:, :length].sum(1) + length)
     operation = total.function.operation
-    assert not any(family.plans for family in operation._families.values())
+    assert not any(family.plans for family in operation.families.values())
 
 
 def test_what_is_refused_is_refused_with_a_plan_too() -> None:
@@ -465,7 +465,7 @@ def test_functions_of_the_library_have_plans(name: str) -> None:
         own.forget()
     for length in range(24, 60):
         function(wide[:length], wide[:length])
-    assert any(family.plans for own in operations for family in own._families.values())
+    assert any(family.plans for own in operations for family in own.families.values())
 
 
 @pytest.mark.parametrize("name", ["sum of columns", "max", "var", "softmax", "running down"])

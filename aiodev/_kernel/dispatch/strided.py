@@ -1,14 +1,18 @@
 """Copies of arrays with gaps; the array layer asks for them by a hook, since kernels stand above arrays.
 
-A copy between two arrays of one device is an operation, which is remembered for arrays of these forms, and found there by
-:mod:`aiodev._array.copy`. They must be of memory of ours: whether two of other memory overlap nobody knows. Of two in one
-buffer the operation looks at each call.
+A copy between two arrays of one device is an operation, which is remembered for arrays of these forms, or has a plan for them,
+and is found there by :mod:`aiodev._array.copy`. They must be of memory of ours: whether two of other memory overlap nobody
+knows. Of two in one buffer the operation looks at each call.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from aiodev._array.array import Array
 from aiodev._array.copy import known_copy, strided_kernel
+from aiodev._array.form import Form
 from aiodev._core.streams.completion import Completion
 from aiodev._core.streams.stream import Stream
 from aiodev._kernel.dispatch.call import Call
@@ -45,5 +49,18 @@ def _are_apart(dst: Array, src: Array) -> bool:
     return to.is_own and fro.is_own and to.source.device is fro.source.device
 
 
+def _find(forms: tuple[Form, Form]) -> Callable[..., Any] | None:
+    """What copies arrays of two forms as such were copied before, or as a plan says."""
+    launch = _known.get(forms)
+    if launch is None:
+        one, other = forms
+        family = _families.get((one.key, other.key))
+        if family is not None and family.is_plain_turn():
+            family.served += 1
+            return family.plan
+    return launch
+
+
+_known, _families = copy_apart.operation.known, copy_apart.operation.families
 strided_kernel.provide(_launch)
-known_copy.provide(copy_apart.operation.known.get)
+known_copy.provide(_find)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from aiodev._array.form import Form
 from aiodev._kernel.dispatch.call import Call
 from aiodev._kernel.symbolic.plan import make_plan
-from aiodev._kernel.tuning import MOST_PATIENCE, MOST_PLANS, NARROW_PLANS, RECURRING, TURNS, WORTH_A_PLAN
+from aiodev._kernel.tuning import MOST_PATIENCE, MOST_PLANS, NARROW_PLANS, RECURRING, RECURS, TURNS, WORTH_A_PLAN
 
 __all__ = ["Attempt", "Family"]
 
@@ -52,6 +52,10 @@ class Family:
             return None
         self._calls, self.served, self._patience = 0, 0, min(2 * self._patience, MOST_PATIENCE)
         return others if len(self.plans) >= NARROW_PLANS else [min(others, key=functools.partial(_differences, forms))]
+
+    def is_plain_turn(self) -> bool:
+        """Whether the next call is none of those that are looked at (``RECURS``)."""
+        return self.served % RECURS != 0
 
     def note(self, plan: Callable[..., Any]) -> None:
         """A plan has served a call; it is tried first the next time."""
