@@ -186,9 +186,21 @@ class Array(Operators, Methods, Protocols):
         """What messages say of it: nothing that depends on what the device has done yet."""
         return f"aiodev.Array {self._form.shape} {self._form.dtype} on {self.device}"
 
-    def __copy__(self) -> Array:
-        """An array of its own with the same elements, as NumPy's; submitted to the current stream, waiting for nothing."""
+    def copy(self) -> Array:
+        """An array of its own with the same elements, without gaps; submitted to the current stream, waiting for nothing.
+
+        Example:
+            >>> import aiodev
+            >>> x = aiodev.arange(4, device="cpu")
+            >>> even = x[::2].copy()
+            >>> x[:] = 0
+            >>> even.numpy_blocking()
+            array([0, 2])
+        """
         return self._copied(self.device)
+
+    def __copy__(self) -> Array:
+        return self.copy()
 
     def __deepcopy__(self, memo: Any) -> Array:
         return self._copied(self.device)

@@ -304,7 +304,7 @@ def test_iteration_needs_a_dimension(x: aiodev.Array) -> None:
 # Copies
 
 
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, aiodev.Array.copy])
 @pytest.mark.parametrize("view", [lambda x: x, lambda x: x.T, lambda x: x[1:, ::2], lambda x: x[0, 0], lambda x: x[:0]])
 def test_copies_are_arrays_of_their_own(copied: Callable[[Any], Any], view: Callable[[Any], Any]) -> None:
     """Of the same elements, made in stream order: what is written to the array afterwards is not in them."""

@@ -115,7 +115,7 @@ def blocking_forbidden() -> Iterator[None]:
     [
         lambda x: x[1:], lambda x: x[0], lambda x: x[::-1], lambda x: x[None], lambda x: x[[0, 2, 0]],
         lambda x: x.reshape(3, 1), lambda x: x.reshape(1, 3).T, lambda x: x.reshape(1, 3).mT, lambda x: x.to("cpu"),
-        lambda x: copy.copy(x * 1.0), lambda x: x.astype("float32"), lambda x: x.astype("float64"),
+        lambda x: copy.copy(x * 1.0), lambda x: x.copy(), lambda x: x.astype("float32"), lambda x: x.astype("float64"),
         lambda x: aiodev.broadcast_to(x, (2, 3)), lambda x: aiodev.asarray(x, copy=True),
         lambda x: aiodev.asarray(x, "float32"), lambda x: kernels.reshape(x, (3, 1), copy=True),
         lambda x: kernels.moveaxis(x.reshape(3, 1), 0, 1), lambda x: next(iter(x)),
