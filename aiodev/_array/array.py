@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import struct
 import sys
 from collections.abc import Iterator
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from aiodev._core.backend.registry import DeviceLike
     from aiodev._core.streams.completion import Completion
 
-__all__ = ["Array", "allocate", "array_of", "assign", "fill_array", "make_array", "view_of"]
+__all__ = ["Allocation", "Array", "allocate", "array_of", "assign", "fill_array", "make_array", "view_of"]
 
 
 _pack_address = struct.Struct("<q").pack
@@ -484,6 +483,7 @@ class Array(Operators, Methods, Protocols):
         """Where the first element lies in the device's memory, for native libraries; what uses it must know its streams.
 
         Example:
+            >>> import aiodev
             >>> x = aiodev.zeros(8, dtype="int32", device="cpu")
             >>> x[2:].address - x.address
             8
@@ -605,12 +605,22 @@ def fill_array(array: Array, stream: Stream, count: int, pattern: bytes) -> None
         raise
 
 
-def allocate(shape: Shape, dtype: DType, stream: Stream) -> Array:
-    """A fresh array, its elements not defined, for work that ``stream`` is given from now on.
+class Allocation:
+    """What ``allocate`` is: an object, so that native code can take the place of its method."""
 
-    Raises:
-        OutOfMemoryError: there is no room for it.
-    """
-    timeline = stream.timeline
-    buffer = allocator_of(timeline).allocate(math.prod(shape) * dtype.itemsize, timeline)
-    return make_array(buffer, buffer.address, shape, dtype, None, True)
+    __slots__ = ()
+
+    def __call__(self, shape: Shape, dtype: DType, stream: Stream) -> Array:
+        """A fresh array, its elements not defined, for work that ``stream`` is given from now on.
+
+        Raises:
+            OutOfMemoryError: there is no room for it.
+        """
+        timeline, form = stream.timeline, form_of(stream.device, dtype, shape, None, True)
+        buffer = allocator_of(timeline).allocate(form.size * form.itemsize, timeline)
+        return array_of(buffer, buffer.address, form)
+
+    _full_call = __call__
+
+
+allocate = Allocation()

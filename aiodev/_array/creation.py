@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from aiodev._array import host_values
-from aiodev._array.array import Array, allocate, array_of, fill_array
+from aiodev._array.array import Array, allocate, fill_array
 from aiodev._array.copy import copy_arrays
 from aiodev._array.dtypes import DType, parse_dtype
 from aiodev._array.foreign import from_dlpack, is_elsewhere, share_elsewhere
-from aiodev._array.form import form_of
 from aiodev._array.layout import parse_shape
 from aiodev._array.protocols import host_view
 from aiodev._array.tuning import HERE
@@ -23,7 +22,6 @@ from aiodev._core.backend.registry import DeviceLike
 from aiodev._core.hooks import Hook
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
-from aiodev._memory.allocators import allocator_of
 
 __all__ = [
     "arange",
@@ -66,9 +64,7 @@ def empty(shape: Any, dtype: Any = None, device: DeviceLike | None = None) -> Ar
 
 def _empty(shape: Any, dtype: DType, stream: Stream) -> Array:
     lengths: tuple[int, ...] = (shape,) if type(shape) is int and shape >= 0 else parse_shape(shape)
-    form, timeline = form_of(stream.device, dtype, lengths, None, True), stream.timeline
-    buffer = allocator_of(timeline).allocate(form.size * form.itemsize, timeline)
-    return array_of(buffer, buffer.address, form)
+    return allocate(lengths, dtype, stream)
 
 
 def empty_like(x: Array, dtype: Any = None, device: DeviceLike | None = None) -> Array:

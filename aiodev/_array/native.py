@@ -38,8 +38,8 @@ from aiodev._native.objects import (
 )
 
 __all__ = [
-    "MOST_DIMENSIONS", "UNKNOWN", "broadcast", "exchange", "find_form", "find_packed_form", "index", "new_array", "reshape",
-    "transpose",
+    "MOST_DIMENSIONS", "UNKNOWN", "broadcast", "exchange", "find_form", "find_packed_form", "index", "known_form",
+    "new_array", "reshape", "transpose",
 ]  # fmt: skip
 
 #: Of arrays that native code makes; as many as NumPy's have.
@@ -408,6 +408,20 @@ def new_array(known: KnownView, buffer: int, start: int, form: int) -> int:
 
 
 @inner
+def known_form(known: KnownView, device: int, dtype: int, shape: Tuple) -> int:
+    """The form of a fresh array, borrowed; 0 where there is none yet."""
+    what = _what(device, dtype, shape.address, known.none, known.true)
+    if what == 0:
+        clear_error()
+        return 0
+    form = dict_item(known.forms, what)
+    decrement(what)
+    if form == 0:
+        clear_error()  # what is no tuple of ints may be no key
+    return form
+
+
+@inner
 def find_form(known: KnownView, like: FormView, ndim: int, lengths: Cell[int], strides: Cell[int], writable: int) -> int:
     """The form of these lengths and strides, with the device and dtype of another one; a new reference, 0 with an exception.
 
@@ -480,26 +494,9 @@ def _tuple_of(values: Cell[int], count: int) -> int:
 @inner
 def _find(known: KnownView, like: FormView, shape: int, steps: int, writable: int) -> int:
     """A form from the table, or one that is made and entered there; strides None for no gaps."""
-    what = new_tuple(5)
+    what = _what(like.device, like.dtype, shape, steps, writable)
     if what == 0:
         return 0
-    items = Tuple(what).items
-    device = new_int(like.device)
-    dtype = new_int(like.dtype)
-    if device == 0 or dtype == 0:  # small memory: those that are there go, with nothing entered
-        if device != 0:
-            decrement(device)
-        decrement(what)
-        return 0
-    increment(shape)
-    increment(steps)
-    increment(writable)
-    items.value = device
-    items[1].value = dtype
-    items[2].value = shape
-    items[3].value = steps
-    items[4].value = writable
-    untrack(what)
     form = dict_item(known.forms, what)
     if form != 0:
         increment(form)
@@ -516,6 +513,28 @@ def _find(known: KnownView, like: FormView, shape: int, steps: int, writable: in
             form = _ask_python(known, like, shape, steps, writable)
     decrement(what)
     return form
+
+
+@inner
+def _what(device: int, dtype: int, shape: int, steps: int, writable: int) -> int:
+    """What a form is found by in the table, a new tuple; 0 with an exception."""
+    what = new_tuple(5)
+    if what == 0:
+        return 0
+    items = Tuple(what).items
+    items.value = new_int(device)
+    items[1].value = new_int(dtype)
+    if items.value == 0 or items[1].value == 0:
+        decrement(what)
+        return 0
+    increment(shape)
+    increment(steps)
+    increment(writable)
+    items[2].value = shape
+    items[3].value = steps
+    items[4].value = writable
+    untrack(what)
+    return what
 
 
 @inner

@@ -56,12 +56,13 @@ class KnownView(Tuple):
     full_transpose: int
     full_exchanged: int
     full_broadcast_to: int
+    full_call: int
 
 
 #: In the order of :class:`KnownView`.
 KNOWN = (
     None, True, False, Array, Form, form._forms, form._keys, form.form_of, int, slice, tuple, Ellipsis,
-    "_full_getitem", "_full_reshape", "_full_transpose", "_full_exchanged", "_full_broadcast_to",
+    "_full_getitem", "_full_reshape", "_full_transpose", "_full_exchanged", "_full_broadcast_to", "_full_call",
 )  # fmt: skip
 #: Whose offsets are in the code.
 VIEWS: tuple[type[Struct], ...] = (FormView, ArrayView)

@@ -28,7 +28,7 @@ from aiodev._native.fields import Cell, Struct, at, words
 __all__ = [
     "OBJECTS", "TABLE", "Bytes", "List", "Object", "Slice", "Tuple", "adjust_bounds", "allocate_object", "append", "as_int",
     "call", "call_method", "check_layouts", "clear_error", "decrement", "dict_default", "dict_item", "dict_length",
-    "error_is_set", "error_matches", "fetch_error", "frame_back", "frame_code", "frame_offset", "get_attribute", "get_item",
+    "error_is_set", "error_matches", "fetch_error", "frame_back", "frame_code", "frame_offset", "get_attribute",
     "get_place", "increment", "is_subclass", "is_true", "new_bytes", "new_int", "new_method", "new_tuple", "normalize_error",
     "offsets_of", "read_bounds", "read_context", "restore_error", "running_frame", "show_error", "slot",
     "untrack",
@@ -145,8 +145,6 @@ new_tuple = External("PyTuple_New", int64(int64))
 new_method = External("PyMethod_New", int64(int64, int64))
 #: -1 with an exception.
 is_true = External("PyObject_IsTrue", int32(int64))
-#: ``mapping[key]``; 0 with an exception.
-get_item = External("PyObject_GetItem", int64(int64, int64))
 #: ``owner.name``; 0 with an exception.
 get_attribute = External("PyObject_GetAttr", int64(int64, int64))
 #: An item by its number; 0 with an exception.

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from aiodev._array.array import Array
+from aiodev._array.array import Allocation, Array
 from aiodev._core.at_fork import in_child
 from aiodev._core.backend.handle import BackendHandle, starting
 from aiodev._core.sources import compiled_by
@@ -54,6 +54,7 @@ def as_method(owner: type, name: str, function: str) -> None:
 _methods: list[tuple[type, str, str]] = []
 as_method(CachingAllocator, "allocate", "allocate_buffer")
 as_method(DeviceBuffer, "__del__", "release_buffer")
+as_method(Allocation, "__call__", "allocate_array")
 as_method(Array, "__getitem__", "index_array")
 as_method(Array, "reshape", "reshape_array")
 as_method(Array, "transpose", "transpose_array")

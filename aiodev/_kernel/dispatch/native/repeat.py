@@ -5,6 +5,7 @@ from __future__ import annotations
 from aiodev._array.native import MOST_DIMENSIONS, find_packed_form, new_array
 from aiodev._kernel.dispatch.native.submit import (
     OBJECTS_BYTES,
+    allocator_of,
     current_stream,
     find_site_above,
     is_a,
@@ -46,9 +47,7 @@ from aiodev._native.objects import (
     call,
     clear_error,
     decrement,
-    dict_item,
     error_is_set,
-    get_item,
     increment,
     is_true,
     new_bytes,
@@ -223,7 +222,7 @@ def _repeat_on(
     state = 1
     has_room = own.room != known.none or plan.room != 0
     if own.results.length != 0 or has_room:
-        memory = _allocator(own, timeline)
+        memory = allocator_of(known, own.device, timeline)
         if memory == 0:
             state = 0
         else:
@@ -327,17 +326,6 @@ def _allocate(known: KnownView, memory: int, timeline: int, nbytes: int, otherwi
     buffer = allocate(known.memory, Object(memory), timeline, number)
     decrement(number)
     return buffer
-
-
-@inner
-def _allocator(own: RepeatedCallView, timeline: int) -> int:
-    """A reference to what the task allocates from; 0 with an exception."""
-    known = known_objects()
-    if as_int(dict_item(known.allocators, known.pool_count)) == 0:
-        return get_item(known.pools, own.device)
-    words: Cell[int] = Cell(on_stack(WORD))
-    words.value = timeline
-    return call(known.allocator_of, words, 1, 0)
 
 
 @inner

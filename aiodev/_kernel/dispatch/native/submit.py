@@ -39,8 +39,8 @@ from aiodev._native.objects import (
 )
 
 __all__ = [
-    "CALL_BYTES", "OBJECTS_BYTES", "call_attribute", "current_stream", "find_site", "find_site_above", "is_a", "is_refusal",
-    "known_objects", "submit",
+    "CALL_BYTES", "OBJECTS_BYTES", "allocator_of", "call_attribute", "current_stream", "find_site", "find_site_above", "is_a",
+    "is_refusal", "known_objects", "submit",
 ]  # fmt: skip
 
 #: Bytes on the stack: for as many objects as a call may have to do with, and for a call with these and a few more.
@@ -63,6 +63,19 @@ def call_attribute(owner: Object, name: int, given: Cell[int], count: int, names
     result = call(function, given, count, names)
     decrement(function)
     return result
+
+
+@inner
+def allocator_of(known: KnownView, device: int, timeline: int) -> int:
+    """A reference to what the task allocates from; 0 with an exception."""
+    if as_int(dict_item(known.allocators, known.pool_count)) == 0:
+        pool = dict_item(known.pools, device)
+        if pool != 0:
+            increment(pool)
+            return pool
+    words: Cell[int] = Cell(on_stack(WORD))
+    words.value = timeline
+    return call(known.allocator_of, words, 1, 0)
 
 
 @inner
