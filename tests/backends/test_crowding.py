@@ -594,3 +594,84 @@ def test_a_helper_is_not_kept_by_what_an_index_costs_with_other_arguments() -> N
             value = executor.launch(queue, entry.address, 2, struct.pack("q", 1), 0)
             assert executor.help(queue, value, PATIENCE, -1) and counters[0] == value
             assert len(entry.pieces) == 2 and entry.covered(2)
+
+
+# The reserve
+
+
+@pytest.mark.parametrize(
+    ("asleep", "surplus", "span", "is_crowded", "wakes"),
+    [
+        (5, 0, 0, False, True), (4, 0, 0, False, False), (6, 1, 0, False, True), (5, 1, 0, False, False),
+        (4, 0, 0, True, True), (1, 0, 0, True, True), (2, 1, 0, True, True), (1, 1, 0, True, False), (4, 0, -1, True, False),
+    ],
+)  # fmt: skip
+def test_the_reserve_is_woken_where_others_crowd(
+    asleep: int, surplus: int, span: int, is_crowded: bool, wakes: bool
+) -> None:
+    """Four of those that sleep stay asleep else; so do those beyond a quota, and where the process crowds itself."""
+    world = World()
+    device, worker = world.device, world.worker
+    device.workers, device.reserve, device.surplus, device.asleep = 2, 4, surplus, asleep
+    device.sleepers, device.prime, worker.asleep = worker, worker, 1
+    world.crowd.span, world.crowd.until.value = span, LONG if is_crowded else 0
+    assert (world.run(ready_queue, "pop_sleeper", device) is not None) is wakes
+
+
+@pytest.mark.parametrize(("asleep", "takes"), [(4, True), (3, False)])
+def test_the_reserve_sleeps_again_when_others_have_gone(asleep: int, takes: bool) -> None:
+    """Though work waits: those whose it is come by."""
+    world = World()
+    world.open_range(left=1)
+    device, worker = world.device, world.worker
+    device.workers, device.reserve, device.asleep = 2, 4, asleep
+
+    def sleep(device: Device, worker: Worker) -> None:
+        device.stop.value = 1
+
+    replaced = {"sleep": sleep, "watch_core": lambda worker: None, "in_the_way": lambda queue, worker: False}
+    assert (world.run(ready_queue, "find_work", device, worker, **replaced) != 0) is takes
+
+
+@pytest.mark.parametrize(("asleep", "tells"), [(5, True), (4, False), (0, False)])
+def test_the_reserve_is_no_witness(asleep: int, tells: bool) -> None:
+    """That it sleeps does not say that there is a core for each thread of ours that is awake."""
+    world = World()
+    world.device.workers, world.device.reserve, world.device.asleep = 2, 4, asleep
+    assert bool(world.run(ready_queue, "is_witness", world.device)) is tells
+
+
+def test_more_queues_are_served_at_once_where_others_crowd() -> None:
+    """As many as there are workers with the reserve; before that, and afterwards, as many as without."""
+    with started(2, reserve=2) as executor:
+        entry = Entry(executor, 20 * MS, uniform=False)
+        lanes = [executor.create_queue(0, 0, False) for _ in range(6)]
+
+        def most_at_once(expected: int) -> int:
+            """Of one operation on each queue, each of which waits for as many as are expected, and a moment for one more."""
+            running, most, lock, until = 0, 0, threading.Lock(), time.monotonic() + 20
+
+            def before(lo: int, hi: int) -> None:
+                nonlocal running, most
+                with lock:
+                    running += 1
+                    most = max(most, running)
+                while most < expected and time.monotonic() < until:
+                    time.sleep(0.001)
+                time.sleep(0.03)
+                with lock:
+                    running -= 1
+
+            entry.before = before
+            values = [executor.launch(queue, entry.address, 1, b"", 0) for queue, _ in lanes]
+            for (queue, _), value in zip(lanes, values, strict=True):
+                assert executor.spin(queue, value, PATIENCE)
+            return most
+
+        assert most_at_once(2) == 2
+        executor._crowd.span, executor._crowd.until.value = 0, 1 << 62
+        assert most_at_once(4) == 4
+        executor._crowd.span, executor._crowd.until.value = -1, 0
+        for _ in range(3):
+            most = most_at_once(2)
+        assert most == 2

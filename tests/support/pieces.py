@@ -59,9 +59,9 @@ class Entry:
 
 
 @contextmanager
-def started(threads: int, spin_ns: int = 200_000) -> Iterator[NativeExecutor]:
+def started(threads: int, spin_ns: int = 200_000, reserve: int = 0) -> Iterator[NativeExecutor]:
     """An executor for which the machine is not crowded, unless the test says so, whatever else runs on it."""
-    executor = NativeExecutor(1, threads, spin_ns)
+    executor = NativeExecutor(1, threads, spin_ns, reserve)
     executor._crowd.span = -1
     executor._crowd.until.value = 0  # its workers have seen something of the machine already
     try:

@@ -14,6 +14,7 @@ from aiodev._backends.cpu.host import HostBackend, HostExecutor
 from aiodev._backends.cpu.memory import GRANULARITY, HostMemory
 from aiodev._backends.cpu.portable.executor import PortableExecutor
 from aiodev._backends.cpu.properties import cpu_properties, total_memory, worker_count
+from aiodev._backends.cpu.tuning import RESERVE
 from aiodev._core.backend.interface import Capabilities, DeviceProperties
 from aiodev._core.config import Settings, settings
 from aiodev._core.errors import BackendUnavailableError
@@ -108,7 +109,8 @@ class CPUBackend(HostBackend):
         from aiodev._backends.cpu.executor.executor import NativeExecutor
 
         kernel_code.target()  # reads the compiler's sources, which the first kernel would
-        return NativeExecutor(self.device_count(), threads, self.settings.worker_spin_ns(core_watch.spin))
+        reserve = 0 if self.settings.cpu_threads or threads == 1 else RESERVE
+        return NativeExecutor(self.device_count(), threads, self.settings.worker_spin_ns(core_watch.spin), reserve)
 
     # Kernels that are compiled ahead
 

@@ -181,7 +181,7 @@ class Device(Struct, alignment=64):
     stop: Atomic[int]  #: 1 when workers are to return
     spinners: Atomic[int]  #: workers that look for work without sleeping
     sleepers: Worker | None  #: first sleeping worker
-    workers: int  #: how many there are
+    workers: int  #: how many there are, without the reserve
     left: Atomic[int]  #: workers that have returned after stop
     crowd: Crowd  #: that of the executor, which all its devices share
     lookout: Atomic[Worker | None]  #: the sleeper that looks now and then whether a queue waits that nobody serves
@@ -189,6 +189,7 @@ class Device(Struct, alignment=64):
     pending: Atomic[int] = word(line=True)  #: queues that wait; spinners watch it
     pending_by_priority: Atomic[int] = words(PRIORITIES)
     least: Atomic[int] = words(PRIORITIES)  #: the virtual time of the queue that is first of those that wait, or NEVER
+    reserve: int  #: workers beyond ``workers``, which are to be among the sleepers as long as no others crowd the machine
     first: Atomic[Queue | None] = words(PRIORITIES, line=True)  #: that queue
     heap: Cell[Place] = words(PRIORITIES)  #: where the places of those that wait are, the first of which is number 1
     arrivals: int  #: how often a queue has begun to wait

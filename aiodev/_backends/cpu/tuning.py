@@ -131,6 +131,9 @@ TAKEN: Final = 1_000_000
 #: A worker that runs this long (ns) after it was woken has waited for a core. Cores that sleep take up to 0.2 ms to wake.
 #: Larger and smaller: as ``TAKEN``.
 LATE: Final = 1_000_000
+#: Workers of a device beyond those that it has cores for, woken where others crowd; as many more as Python's pools of threads
+#: have. Larger: more threads that mostly sleep; smaller: a smaller share of a crowded machine for programs of several streams.
+RESERVE: Final = 4
 #: How long (ns) the machine counts as crowded the first time; that doubles where it is so again. Larger: work waits for
 #: wake-ups for longer after a single preemption; smaller: more attempts, of a slice or two each, where others stay.
 SHORTEST_CROWD: Final = 2_000_000

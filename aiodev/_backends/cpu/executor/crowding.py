@@ -12,6 +12,9 @@ the next attempt ends in the same way. So attempts take about a hundredth of the
 where they are gone, or where it was none of them.
 
 Where a process has a single core it is always crowded, by its own threads.
+
+Where others crowd, each thread has the share of one. A pool of threads, of which more are at work than there are cores, gets
+more of the cores than as many workers do. So a few more workers are in *reserve*, which are woken then, for queues that wait.
 """
 
 from __future__ import annotations
@@ -28,6 +31,12 @@ ALWAYS = 1 << 62
 def is_crowded(crowd: Crowd, time: int) -> bool:
     """Whether the machine counts as crowded at ``time``, which is now."""
     return time < crowd.until.load()
+
+
+@inner
+def is_crowded_by_others(crowd: Crowd, time: int) -> bool:
+    """The same, unless it is by this process alone."""
+    return crowd.span >= 0 and is_crowded(crowd, time)
 
 
 @inner

@@ -86,7 +86,7 @@ class _Room:
 
 
 class NativeExecutor(HostExecutor):
-    """Workers for ``device_count`` devices, ``threads_per_device`` each."""
+    """Workers for ``device_count`` devices, ``threads_per_device`` each, and as many more of each as are in ``reserve``."""
 
     kind = "native"
     has_buffers = has_branches = has_signals = has_schedules = True
@@ -96,7 +96,7 @@ class NativeExecutor(HostExecutor):
     launch = execute = execute_schedule = wait = wait_over = stamp = spin = help = COMPILED
     arm = forgive = create_gate = gate = open_gate = withdraw = COMPILED
 
-    def __init__(self, device_count: int, threads_per_device: int, spin_ns: int) -> None:
+    def __init__(self, device_count: int, threads_per_device: int, spin_ns: int, reserve: int = 0) -> None:
         code = self._code = native_code.load(native.__name__, native_key(), _compiled_ahead)
         self.thread_count = threads_per_device
         self.decode_error = _undecoded
@@ -141,20 +141,20 @@ class NativeExecutor(HostExecutor):
         self._all_devices: list[int] = []
         self._workers: list[Worker] = []
         try:
-            self._devices = [self._start_device(f"cpu:{i}", threads_per_device) for i in range(device_count)]
+            self._devices = [self._start_device(f"cpu:{i}", threads_per_device, reserve) for i in range(device_count)]
         except BaseException:  # the workers that did start would wait for ever
             self.stop()
             raise
 
-    def _start_device(self, name: str, threads: int) -> int:
+    def _start_device(self, name: str, threads: int, reserve: int = 0) -> int:
         device = Device(arena.allocate(sizeof(Device)))
-        device.workers = threads
+        device.workers, device.reserve = threads, reserve
         device.crowd = self._crowd
         for priority in range(PRIORITIES):
             device.least[priority].value = NEVER
         self._all_devices.append(device.address)
         work = partial(_work, self._code.function(native.work))
-        for i in range(threads):
+        for i in range(threads + reserve):
             worker = Worker(arena.allocate(sizeof(Worker)))
             self._workers.append(worker)
             worker.spin = worker.spin_cap = self._spin_ns
@@ -175,7 +175,7 @@ class NativeExecutor(HostExecutor):
             stop(device)
         deadline = time.monotonic() + 0.3
         for each in map(Device, self._all_devices):
-            while each.left.value < each.workers and time.monotonic() < deadline:
+            while each.left.value < each.workers + each.reserve and time.monotonic() < deadline:
                 time.sleep(0.0005)  # native threads that end tell nobody but this word
 
     def limit_spin(self, nanoseconds: int) -> None:

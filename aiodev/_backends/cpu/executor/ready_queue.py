@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiodev._backends.cpu.executor.affinity import in_the_way, step_aside
 from aiodev._backends.cpu.executor.core_time import note_offer, watch_core
-from aiodev._backends.cpu.executor.crowding import is_crowded, note_crowd
+from aiodev._backends.cpu.executor.crowding import is_crowded, is_crowded_by_others, note_crowd
 from aiodev._backends.cpu.executor.fairness import arrive, catch_up, first, is_only_one, line_up, move, take_out
 from aiodev._backends.cpu.structs import PRIORITIES, Device, Queue, Worker
 from aiodev._backends.cpu.tuning import DOUBT, LATE, LOOKOUT, OFFER, SHORTEST_SPIN, SPIN_MARGIN, TAKEN
@@ -43,12 +43,25 @@ def forget_sleeper(device: Device, worker: Worker) -> None:
 
 
 @inner
+def has_place(device: Device, asleep: int) -> bool:
+    """Whether a worker may be awake while so many others are asleep (lock held): where others crowd, the reserve, too."""
+    more = asleep - device.surplus
+    return more >= device.reserve or (more >= 0 and is_crowded_by_others(device.crowd, now()))
+
+
+@inner
+def cores_left(device: Device) -> int:
+    """How many cores sleeping workers leave to others (lock held)."""
+    return device.asleep - device.surplus - device.reserve
+
+
+@inner
 def pop_sleeper(device: Device) -> Worker | None:
     """The sleeper to wake for pending work (lock held); None if none may be woken, or if another worker looks for work."""
     sleeper = device.sleepers
     if sleeper is None or device.spinners.value != 0:
         return None
-    if device.surplus != 0 and device.asleep <= device.surplus:
+    if device.surplus + device.reserve != 0 and not has_place(device, device.asleep - 1):
         return None
     if device.prime.asleep != 0:
         sleeper = device.prime
@@ -135,7 +148,7 @@ def take(device: Device, worker: Worker) -> int:
                 take_out(device, queue)
                 return queue.address
             if queue.range_left.load() > 0 and queue.range_members.value > 0:
-                if device.asleep - device.surplus < queue.helpers.load() and is_only_one(device):
+                if cores_left(device) < queue.helpers.load() and is_only_one(device):
                     return SLEEP
                 if in_the_way(queue, worker):
                     return STEP_ASIDE
@@ -162,7 +175,7 @@ def wake_for_range(device: Device, queue: Queue) -> None:
         return
     lock(device.lock)
     sleeper: Worker | None = None
-    if device.asleep - device.surplus > queue.helpers.load():
+    if cores_left(device) > queue.helpers.load():
         sleeper = pop_sleeper(device)
     unlock(device.lock)
     wake_worker(sleeper)
@@ -201,7 +214,7 @@ def find_work(device: Device, worker: Worker) -> int:
             unlock(device.lock)
             return 0
         work = 0
-        if device.asleep >= device.surplus:
+        if has_place(device, device.asleep):
             work = take(device, worker)
         else:
             looking = False  # there are enough others, who come by here before they sleep
@@ -330,7 +343,7 @@ def look_around(device: Device, worker: Worker, queue: Queue | None, owed: int) 
 @inner
 def is_witness(device: Device) -> bool:
     """Whether a worker that had no core tells of others: while all workers are awake, a thread that submits may have had it."""
-    return device.asleep != 0 or device.workers == 1
+    return device.asleep > device.reserve or device.workers == 1
 
 
 @inner
