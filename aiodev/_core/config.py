@@ -116,7 +116,8 @@ class Settings:
         lambda: 0,
         _integer(0, 1 << 16),
         "Workers of all CPU devices together; 0 for one for each core that the process may use: of its affinity, and of its "
-        "control groups' quotas, rounded up.",
+        "control groups' quotas, rounded up. In that case each device has four more, for times when other processes crowd the "
+        "machine.",
     )
     spin_us: int | None = _setting(
         "AIODEV_SPIN_US",
