@@ -5,7 +5,8 @@ out, again, what follows from its layout: which variant of a kernel takes it, wh
 
 **How.** Arrays of one device, dtype, shape, strides and writability share a :class:`Form`, which a table has by these. It is
 told from others by identity and hashes as any plain object, so it is the key of whatever follows from layouts. What a view
-leaves of lengths and strides is computed each time, as a rule in native code (:mod:`aiodev._array.native`).
+leaves of lengths and strides is computed each time, as a rule in native code (:mod:`aiodev._array.native`). That hides the
+forms it makes from the collector, which would walk the whole table again and again: what a form refers to has no forms.
 
 **Invariants.**
 
