@@ -150,6 +150,8 @@ def overlaps(first: Layout, itemsize: int, second: Layout, other_size: int, dist
         return True
 
 
+#: Beyond this many bytes no library takes a stride.
+_FARTHEST = 1 << 63
 #: An address, in the middle of all.
 _ANYWHERE = 1 << 46
 #: How many steps, of some nanoseconds, a byte in common is looked for. Larger: longer calls; smaller: more copies without need.
@@ -255,7 +257,11 @@ def leave(shape: Shape, strides: Shape, parts: Sequence[Any]) -> tuple[Shape, Sh
                 lengths.append(length)
             else:
                 lengths.append(0)
-            steps.append(stride * step)
+            if step != 1:
+                stride *= step
+                if not -_FARTHEST < stride < _FARTHEST:  # of one element, or none
+                    stride = 0
+            steps.append(stride)
             axis += 1
         elif part is None:
             lengths.append(1)

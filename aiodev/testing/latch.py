@@ -151,6 +151,7 @@ def held_workers(backend: HostBackend, index: int = 0, timeout: float = 30.0) ->
     else:
         executor.set_entry(entry, hold)
     queues = [executor.create_queue(index, backend.capabilities.priorities[0], False)[0] for _ in range(count)]
+    executor.hold_reserve(True)
     try:
         for queue in queues:
             executor.launch(queue, entry, 1, b"", 0)
@@ -163,3 +164,4 @@ def held_workers(backend: HostBackend, index: int = 0, timeout: float = 30.0) ->
         for queue in queues:
             executor.spin(queue, 1, int(timeout * 1e9))
             executor.destroy_queue(queue)
+        executor.hold_reserve(False)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 
 import pytest
 from interpreted import World
 from pieces import MS, PATIENCE, Entry, started
 
-from aiodev._backends.cpu.executor import helping, ready_queue
-from aiodev._backends.cpu.structs import Device, Queue, Worker
+from aiodev._backends.cpu.executor import helping, ready_queue, worker as worker_module
+from aiodev._backends.cpu.structs import Device, KernelRecord, Queue, Worker
 from aiodev._backends.cpu.tuning import BRIEF, DRAINED, OFFER
 
 
@@ -133,6 +134,48 @@ def test_a_helper_joins_what_all_workers_have_if_that_is_all(left: int, active: 
     world.queue.range_members.value, world.queue.range_left.value = 2, left
     world.device.came[1].value = active
     assert bool(world.run(helping, "is_shared", world.queue)) is joins
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_who_finds_work_on_its_own_queue_leaves_what_else_came_to_another(others: int) -> None:
+    """While it looked nobody was woken, since it might have come for that."""
+    world, posted = World(), list[object]()
+    world.open_range(left=0)
+    device, queue, sleeper = world.device, Queue(0x300000, world), Worker(0x400000, world)
+    queue.device = queue.range_device = device
+    device.sleepers, device.prime, device.asleep, sleeper.asleep = sleeper, sleeper, 1, 1
+    record = KernelRecord(0x200000, world)
+    queue.known, queue.pending.value, record.nbytes = 1, 1, 64
+    device.pending.value = 0
+
+    def look_around(device: Device, worker: Worker, queue: Queue, owed: int) -> bool:
+        queue.pending.value += 1
+        device.pending.value = others
+        return True
+
+    replaced = {"complete": lambda queue, value, worker: None, "look_around": look_around, "sem_post": posted.append}
+    assert world.run(worker_module, "finish", device, world.worker, queue, record, 1, **replaced)
+    assert len(posted) == others == 1 - device.asleep
+
+
+def test_another_worker_comes_for_another_queue() -> None:
+    """Though the one that served the first queue looked for work, and has it there again, for long."""
+    with started(2, spin_ns=10 * MS) as executor:
+        entry = Entry(executor, 20 * MS, uniform=False)
+        (first, _), (second, _) = (executor.create_queue(0, 0, False) for _ in range(2))
+        for _ in range(20):
+            entry.before = lambda lo, hi: None
+            assert executor.spin(first, executor.launch(first, entry.address, 1, b"", 0), PATIENCE)
+            held, ran = threading.Event(), list[int]()
+            entry.before = lambda lo, hi, ran=ran, held=held: (ran.append(lo), len(ran) == 1 and held.wait(20))  # type: ignore[misc]
+            values = [(queue, executor.launch(queue, entry.address, 1, b"", 0)) for queue in (first, second)]
+            until = time.monotonic() + 20
+            while len(ran) < 2 and time.monotonic() < until:
+                time.sleep(0.001)
+            held.set()
+            assert len(ran) == 2
+            for queue, value in values:
+                assert executor.spin(queue, value, PATIENCE)
 
 
 @pytest.mark.parametrize("queues", [1, 3])

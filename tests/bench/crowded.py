@@ -2,7 +2,8 @@
 
 Each figure is one shape of work beside so many busy processes. What counts is the mean time of an await, the reciprocal of
 the rate, and the 99th percentile. Both ways take turns of a third of a second, so that what else happens on the machine hits
-both. A step of the demo is next to NumPy's in a thread, which is what one would write.
+both. A step of the demo, and a network that is computed call by call, are next to NumPy's in a thread, which is what one would
+write.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from core_submit import nothing
 from harness import Bar, Figure, Run
 
 import aiodev
+from aiodev import kernels
 from aiodev._demo.measure import Step, threaded
 from aiodev._demo.program import busy_processes
 from aiodev._demo.transformer import FIRST, LENGTH, DeviceText, DeviceWeights, NumPyText, make_weights
@@ -30,6 +32,8 @@ __all__ = ["FIGURES", "SHAPES", "measure"]
 
 BESIDE = (0, 1, 2, 4, 8)
 STREAMS, CHAIN, INDICES, SIDE = 10, 50, 1024, 96
+#: Of the small network.
+LAYERS = ((64, 64), (64,), (64, 64), (64,), (64, 10), (10,))
 PEER, NUMPY = "run_in_executor", "NumPy, to_thread"
 #: Seconds of a turn.
 TURN = 0.3
@@ -77,6 +81,13 @@ def compiled_shading(image, weights, across, height, gx, gy, slope, shade) -> No
     for i in range(shade.shape[0]):
         for j in range(shade.shape[1]):
             compiled_shade(i, j, gx, gy, 0.5, 0.5, 0.7, shade)
+
+
+def classified(library: Any, x: Any, *layers: Any) -> Any:
+    """The likeliest class of each row, by layers of weights and biases."""
+    for weights, bias in zip(layers[:-2:2], layers[1:-2:2], strict=True):
+        x = library.maximum(x @ weights + bias, 0)
+    return library.argmax(x @ layers[-2] + layers[-1], axis=1)
 
 
 @dataclass
@@ -164,6 +175,22 @@ class Work:
 
         return Ways(ours, lambda: self._in_thread(compiled_shading, hosts[0], weights, *hosts[1:]))
 
+    async def calling(self) -> Ways:
+        """A network of three layers on 16 rows, in nine calls of the library, the last of which is awaited."""
+        random = np.random.default_rng(0)
+        hosts = [random.random(shape, np.float32) - 0.5 for shape in ((16, 64), *LAYERS)]
+        arrays = [aiodev.asarray(host, device="cpu") for host in hosts]
+
+        async def ours() -> np.ndarray:
+            with self.stream:
+                return await classified(kernels, *arrays).numpy()
+
+        async def theirs() -> np.ndarray:
+            return await self._in_thread(classified, np, *hosts)
+
+        assert (await ours() == await theirs()).all()
+        return Ways(ours, theirs, NUMPY)
+
     async def writing(self) -> Ways:
         """A step of the demo's transformer, captured: the next token of a text, which is begun anew when it is full."""
         weights = make_weights()
@@ -201,6 +228,7 @@ SHAPES: dict[str, tuple[str, Callable[[Work], Awaitable[Ways]]]] = {
     "chain": ("a chain of 50 kernels of 2 µs", Work.chained),
     "streams": ("60 µs on each of ten streams at once", Work.streaming),
     "shading": ("shading a small picture", Work.shading),
+    "calls": ("a small network, call by call", Work.calling),
     "token": ("a step of the demo", Work.writing),
 }
 

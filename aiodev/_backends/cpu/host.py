@@ -28,7 +28,7 @@ class HostExecutor(Executor):
 
     Attributes:
         kind: ``native`` or ``python``.
-        thread_count: threads of each device.
+        thread_count: threads of each device, without a reserve.
         decode_error: makes an error of (excinfo address, entry, site) when compiled code failed.
         wrap_error: makes one of (exception, entry, site) when Python code raised.
     """
@@ -47,6 +47,9 @@ class HostExecutor(Executor):
 
     def limit_workers(self, count: int) -> None:
         """How many workers of each device may run from now on, at least one; nothing where they cost nothing."""
+
+    def hold_reserve(self, held: bool) -> None:
+        """Whether workers beyond ``thread_count`` sleep, whatever others do; nothing where there are none. For tests."""
 
     def share_core(self, shared: bool) -> None:
         """Whether all threads of this process have one core together from now on; nothing where that changes nothing."""

@@ -98,7 +98,8 @@ class NativeExecutor(HostExecutor):
 
     def __init__(self, device_count: int, threads_per_device: int, spin_ns: int, reserve: int = 0) -> None:
         code = self._code = native_code.load(native.__name__, native_key(), _compiled_ahead)
-        self.thread_count = threads_per_device
+        self.thread_count = self._limit = threads_per_device
+        self._reserve, self._reserve_held = reserve, False
         self.decode_error = _undecoded
         self._spin_ns = spin_ns
         self._lock = threading.RLock()  # re-entrant: a finalizer may make a stream while this thread holds it
@@ -175,7 +176,8 @@ class NativeExecutor(HostExecutor):
             stop(device)
         deadline = time.monotonic() + 0.3
         for each in map(Device, self._all_devices):
-            while each.left.value < each.workers + each.reserve and time.monotonic() < deadline:
+            count = each.workers + (self._reserve if each.address in self._devices else 0)
+            while each.left.value < count and time.monotonic() < deadline:
                 time.sleep(0.0005)  # native threads that end tell nobody but this word
 
     def limit_spin(self, nanoseconds: int) -> None:
@@ -187,8 +189,20 @@ class NativeExecutor(HostExecutor):
 
     def limit_workers(self, count: int) -> None:
         """See the ABC. Those beyond that sleep once they look for work the next time."""
+        self._limit = count
+        self._have_asleep()
+
+    def hold_reserve(self, held: bool) -> None:
+        """See the ABC."""
+        self._reserve_held = held
+        self._have_asleep()
+
+    def _have_asleep(self) -> None:
+        """Tell the devices how many workers are to sleep; for a moment more may be awake, but never fewer."""
         for device in map(Device, self._devices):
-            device.surplus = max(0, device.workers - count)
+            device.reserve = 0
+            device.surplus = max(0, device.workers - self._limit) + (self._reserve if self._reserve_held else 0)
+            device.reserve = 0 if self._reserve_held else self._reserve
 
     def share_core(self, shared: bool) -> None:
         """See the ABC. One core is crowded for good: each worker that is woken takes it from the thread that submits."""

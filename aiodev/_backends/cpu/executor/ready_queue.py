@@ -117,7 +117,14 @@ def begin_queue(queue: Queue) -> None:
 @inner
 def send_for_worker(device: Device) -> None:
     """Wake a worker, if there is a lookout and a queue waits: the submitter that was to run it does not."""
-    if device.lookout.load_fence() is None or device.pending.load() == 0:
+    if device.lookout.load_fence() is not None:
+        send_another(device)
+
+
+@inner
+def send_another(device: Device) -> None:
+    """Wake a worker if a queue waits: the one that looked for work, for whose sake none was woken, has some other."""
+    if device.pending.load_fence() == 0:
         return
     lock(device.lock)
     sleeper: Worker | None = None

@@ -6,7 +6,14 @@ from aiodev._backends.cpu.executor.core_time import offer_core_in_turn, watch_co
 from aiodev._backends.cpu.executor.crowding import is_crowded
 from aiodev._backends.cpu.executor.fairness import begin_turn, charge_spent, depart, is_ahead, spend
 from aiodev._backends.cpu.executor.parallel_for import average, join_range, known_cost, run_chunk, run_kernel, time_left
-from aiodev._backends.cpu.executor.ready_queue import find_work, look_around, outranked, put_back, wake_worker
+from aiodev._backends.cpu.executor.ready_queue import (
+    find_work,
+    look_around,
+    outranked,
+    put_back,
+    send_another,
+    wake_worker,
+)
 from aiodev._backends.cpu.executor.waiting import complete
 from aiodev._backends.cpu.structs import (
     OP_BRANCH,
@@ -91,6 +98,7 @@ def finish(device: Device, worker: Worker | None, queue: Queue, record: Record, 
         known = queue.pending.load()
         if known > owed:
             worker.idle = 0
+            send_another(device)
     if known > owed:
         queue.known = known
         take_up(queue)
