@@ -193,7 +193,7 @@ def reshape(known: KnownView, array: ArrayView, given: Cell[int], count: int) ->
     if form.packed == known.true or size == 0:
         _pack(_word(form.itemsize, overflow), ndim, lengths, strides, overflow)
     else:
-        _spread(form, ndim, lengths, strides, overflow)
+        _reshape_strides(form, ndim, lengths, strides, overflow)
     if overflow.value != 0:
         return UNKNOWN
     return _view(known, array, ndim, lengths, strides, 0, form.writable)
@@ -209,7 +209,7 @@ def _pack(step: int, ndim: int, lengths: Cell[int], strides: Cell[int], overflow
 
 
 @inner
-def _spread(form: FormView, ndim: int, lengths: Cell[int], strides: Cell[int], overflow: Cell[int]) -> None:
+def _reshape_strides(form: FormView, ndim: int, lengths: Cell[int], strides: Cell[int], overflow: Cell[int]) -> None:
     """As ``reshape_strides``, for as many elements; where no strides show them, that overflows."""
     old_lengths: Cell[int] = Cell(on_stack(WORD * MOST_DIMENSIONS))
     old_strides: Cell[int] = Cell(on_stack(WORD * MOST_DIMENSIONS))

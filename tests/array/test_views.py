@@ -6,6 +6,7 @@ import contextlib
 import gc
 import inspect
 import math
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -49,11 +50,11 @@ def loaded() -> None:
 
 
 def outcome(act: Callable[[], aiodev.Array]) -> Any:
-    """The array, or the class and the words of the error."""
+    """The array, or the class and the words of the error, but for how much memory there is just then."""
     try:
         return act()
     except Exception as error:
-        return type(error), str(error)
+        return type(error), re.sub(r"[\d,]+ (of [\d,]+ free|are allocated|reserved)", r"\1", str(error))
 
 
 def either(x: aiodev.Array, name: str, *given: Any) -> Any:
