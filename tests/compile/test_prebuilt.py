@@ -172,9 +172,6 @@ import numpy as np
 import aiodev
 from aiodev import profiler, kernels as k
 
-reported = []
-profiler.on_compilation(reported.append)
-
 def array(*shape):
     return aiodev.asarray(np.random.default_rng(1).standard_normal(shape).astype("f4"))
 
@@ -192,14 +189,14 @@ async def main():
             await k.matmul(a, b).numpy()
 
 asyncio.run(main())
-print(profiler.counters()["kernels_compiled"], len(reported), "numba" in sys.modules)
+print(profiler.counters()["kernels_compiled"], "numba" in sys.modules)
 """
 
 
 @needs_compiler
 @pytest.mark.exhaustive  # compiles some sixty kernels
 def test_common_functions_with_an_empty_cache(tmp_path: Path) -> None:
-    """Where the package has packs, the start of the device and the first results of any size compile nothing."""
+    """Where the package has packs, the start of the device and the first results of any size wait for no compiler."""
     program, package = tmp_path / "program.py", tmp_path / "site" / "aiodev"
     program.write_text(COMMON)
     shutil.copytree(Path(aiodev.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__", "prebuilt"))
@@ -208,7 +205,7 @@ def test_common_functions_with_an_empty_cache(tmp_path: Path) -> None:
     command = ["-m", "aiodev", "warm-up", *names, "--dtype", "float32", "--into", into, "--target", target]
     run(command, AIODEV_CACHE_DIR=cache.directory() or str(tmp_path / "cache"))  # where other tests have compiled most of them
     there = {"AIODEV_CACHE_DIR": str(tmp_path / "other"), "PYTHONPATH": str(package.parent)}
-    assert run([str(program)], **there).split() == ["0", "0", "False"]
+    assert run([str(program)], **there).split() == ["0", "False"]  # better code is made meanwhile, which nobody waits for
 
 
 @needs_compiler
