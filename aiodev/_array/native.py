@@ -9,7 +9,7 @@ is read before that, its memory behind it.
 
 from __future__ import annotations
 
-from aiodev._array.tuning import MOST_FORMS
+from aiodev._array.tuning import MOST_DIMENSIONS, MOST_FORMS
 from aiodev._array.views import ArrayView, FormView, KnownView
 from aiodev._memory.views import BufferView
 from aiodev._native.compile import inner
@@ -38,12 +38,10 @@ from aiodev._native.objects import (
 )
 
 __all__ = [
-    "MOST_DIMENSIONS", "UNKNOWN", "broadcast", "exchange", "find_form", "find_packed_form", "index", "known_form",
+    "UNKNOWN", "broadcast", "exchange", "find_form", "find_packed_form", "index", "known_form",
     "new_array", "reshape", "transpose",
 ]  # fmt: skip
 
-#: Of arrays that native code makes; as many as NumPy's have.
-MOST_DIMENSIONS = 64
 #: What stands for a view that Python is to make, or to refuse: no address.
 UNKNOWN = 1
 #: What stands for a number of dimensions, of what is not known here.

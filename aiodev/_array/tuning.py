@@ -35,6 +35,9 @@ PIECES: Final = 16
 
 # What is remembered
 
+#: Dimensions of arrays that native code makes, as many as NumPy's have. Larger: more words on its stack; smaller: Python makes
+#: more of them.
+MOST_DIMENSIONS: Final = 64
 #: Forms in the table; when it is full, the oldest are forgotten. Larger: more memory for programs of many shapes, half a
 #: kilobyte each; smaller: forms are made again, and kernels of their arrays looked up anew. Attention over a cache that grows
 #: to 4,000 rows, a row at a time, has some 30,000, and a second sequence took ten times as long with a table of 4,096.

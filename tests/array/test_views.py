@@ -23,7 +23,7 @@ import aiodev
 from aiodev import autograd
 from aiodev._array import form
 from aiodev._array.array import Array
-from aiodev._array.native import MOST_DIMENSIONS
+from aiodev._array.tuning import MOST_DIMENSIONS
 
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=5, min_side=0, max_side=4)
 #: What Python has in place of each method.

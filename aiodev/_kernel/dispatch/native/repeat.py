@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from aiodev._array.native import MOST_DIMENSIONS, find_packed_form, new_array
+from aiodev._array.native import find_packed_form, new_array
+from aiodev._array.tuning import MOST_DIMENSIONS
 from aiodev._kernel.dispatch.native.submit import (
     OBJECTS_BYTES,
     allocator_of,
