@@ -185,7 +185,7 @@ class CachingAllocator:
         Raises:
             OutOfMemoryError: the backend has no more, even after all that can be released was.
         """
-        home = self._bins.get(size_class(nbytes)) or self._bin(nbytes)
+        home = (nbytes >= 0 and self._bins.get(size_class(nbytes))) or self._bin(nbytes)
         try:
             block = home.free.pop()
         except IndexError:

@@ -434,3 +434,12 @@ def test_neighbours_are_joined_once_the_work_that_kept_them_apart_is_done() -> N
     reserved = memory.nbytes
     kept.append(pool.allocate(15 << 20, c))
     assert kept[1].block.segment is segment and memory.nbytes == reserved
+
+
+def test_fewer_bytes_than_none_are_refused() -> None:
+    """Also where there is a cached block of the least size."""
+    pool, _ = allocator()
+    timeline = FakeTimeline("A")
+    pool.allocate(1, timeline)
+    with pytest.raises(ValueError, match="-1 bytes"):
+        pool.allocate(-1, timeline)
