@@ -42,8 +42,7 @@ class Key(tuple[Any, ...]):
 
 
 _keys: dict[tuple[Any, ...], Key] = {}
-#: By device and dtype, shape, strides and writability. Of the first two, which the form keeps, it is the identities: the
-#: collector does not walk tuples of numbers.
+#: By device, dtype, shape, strides, None where there are no gaps, and writability.
 _forms: dict[tuple[Any, ...], Form] = {}
 _packers: list[Callable[..., bytes]] = [struct.Struct(f"<{words}q").pack for words in range(66)]
 
@@ -88,7 +87,7 @@ class Form:
 
 def form_of(device: Device, dtype: DType, shape: Shape, strides: Shape | None, writable: bool) -> Form:
     """The form of an array; ``strides`` None for C order without gaps."""
-    what = id(device), id(dtype), shape, strides, writable
+    what = device, dtype, shape, strides, writable
     form = _forms.get(what)
     if form is not None:
         return form

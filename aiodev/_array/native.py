@@ -520,14 +520,13 @@ def _what(device: int, dtype: int, shape: int, steps: int, writable: int) -> int
     if what == 0:
         return 0
     items = Tuple(what).items
-    items.value = new_int(device)
-    items[1].value = new_int(dtype)
-    if items.value == 0 or items[1].value == 0:
-        decrement(what)
-        return 0
+    increment(device)
+    increment(dtype)
     increment(shape)
     increment(steps)
     increment(writable)
+    items.value = device
+    items[1].value = dtype
     items[2].value = shape
     items[3].value = steps
     items[4].value = writable

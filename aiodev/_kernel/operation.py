@@ -5,9 +5,10 @@ constants and scratch memory. All of that follows from the layouts of its operan
 takes several times as long as submitting and computing.
 
 An operation says which of its parameters are what: arrays that it reads, the array that it writes, numbers, and options, which
-are all others. Its body gets a :class:`~aiodev._kernel.dispatch.call.Call` and launches by it. What the user calls is
-generated: it makes a key of the layouts and the options, looks it up, and calls what :mod:`aiodev._kernel.dispatch.repeated`
-has made of an earlier call; or the body, where the key is not known.
+are all others. Its body gets a :class:`~aiodev._kernel.dispatch.call.Call` and launches by it. What the user calls hands its
+arguments to native code (:mod:`aiodev._kernel.dispatch.native.operation`), which makes a key of the layouts and the options,
+looks it up, and calls what :mod:`aiodev._kernel.dispatch.repeated` has made of an earlier call; or what is here, where the key
+is not known. As long as there is no native code no call is remembered, and none has a key.
 
 **Invariants.**
 
@@ -30,7 +31,7 @@ has made of an earlier call; or the body, where the key is not known.
     such; :mod:`aiodev._autograd.recording` has the call, and may remember it under its key.
 
 Every call passes here with its operands by role and its results, so what concerns all operations belongs here: recording a
-stream, which takes the steps of a call, into ``Call.launch`` and the generated function. Differentiation finds its rules here,
+stream, which takes the steps of a call, into ``Call.launch`` and the native function. Differentiation finds its rules here,
 as attributes of :class:`Operation`.
 """
 
@@ -60,11 +61,13 @@ from aiodev._core.hooks import Hook
 from aiodev._core.streams.current import current_stream
 from aiodev._kernel.dispatch import native_functions
 from aiodev._kernel.dispatch.call import Call, Number
+from aiodev._kernel.dispatch.family import Family
+from aiodev._kernel.dispatch.native_functions import native_function
 from aiodev._kernel.dispatch.repeated import Step, make_repeated
 from aiodev._kernel.dispatch.specializations import Specialization
-from aiodev._kernel.dispatch.states import Apart
-from aiodev._kernel.symbolic.family import Attempt, Family
-from aiodev._kernel.tuning import MOST_CALLS, MOST_STEPS, RECURS
+from aiodev._kernel.dispatch.states import MOST_PARAMETERS, Apart, OperationCall
+from aiodev._kernel.symbolic.plan import Attempt
+from aiodev._kernel.tuning import MOST_CALLS, MOST_STEPS
 
 __all__ = ["Operation", "differentiate", "operation"]
 
@@ -73,11 +76,6 @@ R = TypeVar("R", covariant=True)
 #: From the operands' kinds (a dtype, a Python number's class, None) to a dtype for each, and behind them the result's.
 Rule = Callable[..., Sequence[Any]]
 
-#: What is in the key of a call, and what calls that differ in lengths and strides alone have in common.
-_FORM = "({0}._form if {0}.__class__ is Array else {0}.__class__)"
-_KIND = "({0}._form.key if {0}.__class__ is Array else {0}.__class__)"
-#: Of a sequence, which is looked at more than once: nothing that is used up by that.
-_EACH = "*[{1} for _x in ({0} if {0}.__class__ is _list or {0}.__class__ is _tuple else None)]"
 _operations: weakref.WeakSet[Operation] = weakref.WeakSet()
 #: Calls an operation with arrays of a subclass among its operands: a function of the operation, the key and the arguments.
 differentiate: Hook[..., Any] = Hook("aiodev._autograd.recording")
@@ -254,12 +252,8 @@ class Operation:
 
     def function(self) -> Callable[..., Any]:
         """The function that users call."""
-        names, operands = self._names, self._operands
-        namespace: dict[str, Any] = {
-            "Array": Array, "_find": self.known.get, "_family_of": self.families.get, "_slow": self._call_slowly,
-            "_freeze": _freeze, "_recurs": RECURS,
-            "_list": list, "_tuple": tuple, "_len": len, "_int": int, "_float": float, "_str": str,
-        }  # fmt: skip
+        names = self._names
+        namespace: dict[str, Any] = {}
         shown, kind = [], None
         for parameter in self._parameters:
             if kind is inspect.Parameter.POSITIONAL_ONLY and parameter.kind is not kind:
@@ -274,40 +268,17 @@ class Operation:
                 shown.append(f"{parameter.name}=_default_{parameter.name}")
         if kind is inspect.Parameter.POSITIONAL_ONLY:
             shown.append("/")
-        options = [_option(own) for place, own in enumerate(self._parameters) if place not in operands]
-        forms, kinds, passed = [], [], []
-        sequences = [names[place] for place in operands if names[place] in self._several]
-        if len(sequences) > 1:  # else the number of all operands tells that of each
-            options += [f"_len({own})" for own in sequences]
-        for own in (names[place] for place in operands):
-            several = own in self._several
-            form, kind_of = (_EACH.format(own, one.format("_x")) if several else one.format(own) for one in (_FORM, _KIND))
-            forms.append(form)
-            kinds.append(kind_of)
-            passed.append(f"*{own}" if several else own)
-        if self.in_place:
-            options.append(f"{self.writes} is {self.in_place}")
-        begin = f"*_key[:{len(options)}], " if options else ""
-        lines = [
-            f"def operation({', '.join(shown)}):",
-            "    try:",
-            f"        _key = ({', '.join((*options, *forms))},)",
-            "        _launch = _find(_key)",
-            "    except TypeError:",  # an option cannot be hashed: the body may know what is wrong
-            "        _launch = _key = None",
-            "    if _launch is not None:",
-            f"        _result = _launch({', '.join(passed)})",
-            "        if _result is not None:",
-            "            return _result",
-            "    elif _key is not None:",
-            f"        _family = _family_of(({begin}{', '.join(kinds)},))",
-            "        if _family is not None and _family.served % _recurs:",
-            f"            _result = _family.plan({', '.join(passed)})",
-            "            if _result is not None:",
-            "                _family.served += 1",
-            "                return _result",
-            f"    return _slow(_key, {', '.join(names)})",
-        ]
+        own = self._native_call()
+
+        def call(*given: Any) -> Any:
+            function = native_function("call_operation", own) if len(names) <= MOST_PARAMETERS else None
+            if function is None:  # the native code is not there, yet or for good
+                return self._call_slowly(None, *given)
+            namespace["_call"] = function
+            return function(*given)
+
+        namespace["_call"] = call
+        lines = [f"def operation({', '.join(shown)}):", f"    return _call({', '.join(names)})"]
         namespace["__name__"] = __name__  # a library's, to whom looks for the place of a call
         exec(_compiled("\n".join(lines)), namespace)
         made = namespace["operation"]
@@ -322,6 +293,17 @@ class Operation:
         made.operation = self
         self._function = made
         return made  # type: ignore[no-any-return]
+
+    def _native_call(self) -> OperationCall:
+        """What native calls go by."""
+        places = range(len(self._names))
+        options = [(place, _usual_class(self._parameters[place].default)) for place in places if place not in self._operands]
+        operands = [(place, self._names[place] in self._several) for place in self._operands]
+        in_place = None
+        if self.in_place is not None:
+            in_place = self._names.index(self.in_place), self._operands[-1]
+        count, known, families = len(self._names), self.known, self.families
+        return OperationCall(count, options, operands, in_place, known, families, self._call_slowly, _freeze)
 
     def _call_plainly(self, *given: Any) -> Any:
         """Call it with all of its arguments, in the order of its parameters."""
@@ -547,19 +529,12 @@ def _kind_of(operand: Any) -> Any:
     return None if value is None else kind_of_operand(value)
 
 
-def _option(parameter: inspect.Parameter) -> str:
-    """The expression of what of an option is in the key.
+def _usual_class(default: Any) -> type:
+    """The class of which most values of an option are: the only one whose values are in a key as they are.
 
-    None, strings and either integers or floats are there as they are, since nothing else equals them, but for 0.0, which -0.0
-    does; truth values, if the default is one. All others are frozen, to a tuple with their class.
+    Values of others may equal one of these, as True and 1.0 equal 1.
     """
-    own, default = parameter.name, parameter.default
-    if isinstance(default, bool):
-        return f"({own} if {own} is True or {own} is False else _freeze({own}))"
-    number = f"({own}.__class__ is _float and {own} != 0)" if isinstance(default, float) else f"{own}.__class__ is _int"
-    usual = [number, f"{own}.__class__ is _str"]
-    first, second = usual[::-1] if isinstance(default, str) else usual
-    return f"({own} if {first} or {own} is None or {second} else _freeze({own}))"
+    return next((kind for kind in (bool, float) if isinstance(default, kind)), int)
 
 
 def _freeze(value: Any) -> Hashable:

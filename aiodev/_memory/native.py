@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from aiodev._core.backend.interface import COMPLETED
 from aiodev._memory.tuning import GRANULE
-from aiodev._memory.views import AllocatorView, BinView, BlockView, BufferView, KnownView, TotalsView
+from aiodev._memory.views import AllocatorView, BinView, BlockView, BufferView, CountsView, KnownView, TimelineView
 from aiodev._native.compile import inner
 from aiodev._native.fields import WORD, Cell
 from aiodev._native.intrinsics import bit_length, on_stack
@@ -101,9 +101,12 @@ def _fill(known: KnownView, buffer: BufferView, block: BlockView, memory: int, t
     increment(known.live)
     block.state = known.live
     decrement(state)
-    totals = AllocatorView(memory).totals
     size = as_int(block.size)
-    _count(totals, size)
+    counts = CountsView(as_int(AllocatorView(memory).totals.start))
+    counts.allocations = counts.allocations + 1
+    counts.allocated_ever = counts.allocated_ever + size
+    counts.allocated = counts.allocated + size
+    counts.peak_allocated = max(counts.peak_allocated, counts.allocated)
     increment(block.start)
     increment(memory)
     increment(timeline)
@@ -118,32 +121,6 @@ def _fill(known: KnownView, buffer: BufferView, block: BlockView, memory: int, t
     buffer.written = known.zero
     buffer.read = read
     buffer.readers = known.none
-
-
-@inner
-def _count(totals: TotalsView, size: int) -> None:
-    """Have the accounts know of an allocation."""
-    _add(totals.allocations, 1)
-    _add(totals.allocated_ever, size)
-    _add(totals.allocated, size)
-    allocated = totals.allocated.value
-    if as_int(allocated) > as_int(totals.peak_allocated.value):
-        before = totals.peak_allocated.value
-        increment(allocated)
-        totals.peak_allocated.value = allocated
-        decrement(before)
-
-
-@inner
-def _add(account: Cell[int], amount: int) -> None:
-    """Add to an int that is kept; where there is no memory for another int, it stays what it was."""
-    before = account.value
-    after = new_int(as_int(before) + amount)
-    if after == 0:
-        clear_error()
-        return
-    account.value = after
-    decrement(before)
 
 
 @inner
@@ -166,8 +143,9 @@ def release(known: KnownView, buffer: BufferView) -> int:
     memory = AllocatorView(buffer.source)
     pending = memory.pending.address
     increment(pending)
-    _add(memory.totals.allocated, -as_int(block.size))
-    _add(memory.totals.frees, 1)
+    counts = CountsView(as_int(memory.totals.start))
+    counts.allocated = counts.allocated - as_int(block.size)
+    counts.frees = counts.frees + 1
     left = known.none if is_done else timeline
     increment(left)
     increment(value)
@@ -217,6 +195,10 @@ def _tend(known: KnownView, memory: int, pending: int) -> int:
 @inner
 def _is_done(known: KnownView, timeline: int, value: int) -> int:
     """Whether a timeline has reached a value; -1 with an exception."""
+    if Object(timeline).type == known.timeline_class:
+        view = TimelineView(timeline).counters
+        if view.address != 0 and view.type == known.memoryview_class:
+            return Cell(view.content)[COMPLETED].value >= as_int(value)
     counters = get_attribute(timeline, known.counters)
     if counters == 0:
         return _FAILED

@@ -2,45 +2,36 @@
 
 from __future__ import annotations
 
-__all__ = ["Totals", "summarise"]
+import ctypes
+
+__all__ = ["COUNTS", "Totals", "summarise"]
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-class Totals:
+#: What is counted, in words of memory; native code reads and writes the first five.
+COUNTS = (
+    "allocated", "allocated_ever", "allocations", "frees", "peak_allocated", "collected", "device_allocations", "device_frees",
+    "ordered", "out_of_memory", "passed_over", "peak_reserved", "peak_segments", "reserved", "reserved_ever", "retries",
+    "segments", "segments_ever", "waits",
+)  # fmt: skip
+
+
+class Totals(ctypes.Structure):
     """The accounts of a device, its private pools included.
 
-    They are plain integers, and exact under the GIL: each change is one statement that calls nothing.
+    They are exact under the GIL: each change is one statement that calls nothing of Python's.
     """
 
-    __slots__ = (
-        "allocated",
-        "allocated_ever",
-        "allocations",
-        "collected",
-        "device_allocations",
-        "device_frees",
-        "frees",
-        "limit",
-        "ordered",
-        "out_of_memory",
-        "passed_over",
-        "peak_allocated",
-        "peak_reserved",
-        "peak_segments",
-        "reserved",
-        "reserved_ever",
-        "retries",
-        "segments",
-        "segments_ever",
-        "waits",
-    )
+    __slots__ = ("address", "limit")
+    _fields_ = [(name, ctypes.c_int64) for name in COUNTS]
 
     def __init__(self) -> None:
-        for name in self.__slots__:
-            setattr(self, name, 0)
+        super().__init__()
+        self.address = ctypes.addressof(self)
         self.limit = None
 
+    address: int  # of the first count
     limit: int | None  # bytes that may be reserved; None for any number
     allocated: int  # bytes in use
     allocated_ever: int

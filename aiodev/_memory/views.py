@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from aiodev._core.timeline.timeline import Timeline
 from aiodev._memory.allocator import CachingAllocator, DeviceBuffer
 from aiodev._memory.block import CACHED, LIVE, Bin, Block
 from aiodev._memory.buffer import Buffer, Uses
 from aiodev._memory.stats import Totals
-from aiodev._native.fields import Cell, Struct
-from aiodev._native.objects import List, Object, Tuple, slot
+from aiodev._native.fields import Struct
+from aiodev._native.objects import List, MemoryView, Object, Tuple, slot
 
-__all__ = ["KNOWN", "VIEWS", "AllocatorView", "BinView", "BlockView", "BufferView", "KnownView", "TotalsView"]
+__all__ = [
+    "KNOWN", "VIEWS", "AllocatorView", "BinView", "BlockView", "BufferView", "CountsView", "KnownView", "TimelineView",
+    "TotalsView",
+]  # fmt: skip
 
 
 class BufferView(Object):
@@ -44,14 +48,26 @@ class BinView(Object):
     free: List = slot(Bin, "free")
 
 
-class TotalsView(Object):
-    """The accounts of a device: ints."""
+class CountsView(Struct):
+    """The accounts of a device, the first of them (:data:`aiodev._memory.stats.COUNTS`)."""
 
-    allocated: Cell[int] = slot(Totals, "allocated")
-    allocated_ever: Cell[int] = slot(Totals, "allocated_ever")
-    allocations: Cell[int] = slot(Totals, "allocations")
-    frees: Cell[int] = slot(Totals, "frees")
-    peak_allocated: Cell[int] = slot(Totals, "peak_allocated")
+    allocated: int
+    allocated_ever: int
+    allocations: int
+    frees: int
+    peak_allocated: int
+
+
+class TotalsView(Object):
+    """The accounts of a device, as an object."""
+
+    start: int = slot(Totals, "address")  #: an int, the address of the :class:`CountsView`
+
+
+class TimelineView(Object):
+    """A timeline."""
+
+    counters: MemoryView = slot(Timeline, "counters")  #: or another sequence
 
 
 class AllocatorView(Object):
@@ -81,12 +97,14 @@ class KnownView(Tuple):
     counters: int
     append: int
     rotate: int
+    timeline_class: int
+    memoryview_class: int
 
 
 #: In the order of :class:`KnownView`.
 KNOWN = (
     None, CachingAllocator, DeviceBuffer, Uses, 0, -1, True, LIVE, CACHED, "allocate", "_allocate", "_release", "forget_done",
-    "counters", "append", "rotate",
+    "counters", "append", "rotate", Timeline, memoryview,
 )  # fmt: skip
 #: Whose offsets are in the code.
-VIEWS: tuple[type[Struct], ...] = (BufferView, BlockView, BinView, TotalsView, AllocatorView)
+VIEWS: tuple[type[Struct], ...] = (BufferView, BlockView, BinView, TotalsView, TimelineView, AllocatorView)

@@ -22,16 +22,15 @@ import ctypes
 import sys
 from typing import Any
 
-from aiodev._native.compile import External, int32, int64, void
+from aiodev._native.compile import External, inner, int32, int64, void
 from aiodev._native.fields import Cell, Struct, at, words
 
 __all__ = [
-    "OBJECTS", "TABLE", "Bytes", "List", "Object", "Slice", "Tuple", "adjust_bounds", "allocate_object", "append", "as_int",
-    "call", "call_method", "check_layouts", "clear_error", "decrement", "dict_default", "dict_item", "dict_length",
-    "error_is_set", "error_matches", "fetch_error", "frame_back", "frame_code", "frame_offset", "get_attribute",
+    "OBJECTS", "TABLE", "Bytes", "Int", "List", "MemoryView", "Object", "Slice", "Tuple", "adjust_bounds", "allocate_object",
+    "append", "as_int", "call", "call_method", "check_layouts", "clear_error", "decrement", "dict_default", "dict_item",
+    "dict_length", "error_is_set", "error_matches", "fetch_error", "frame_back", "frame_code", "frame_offset", "get_attribute",
     "get_place", "increment", "is_subclass", "is_true", "new_bytes", "new_int", "new_method", "new_tuple", "normalize_error",
-    "offsets_of", "read_bounds", "read_context", "restore_error", "running_frame", "show_error", "slot",
-    "untrack",
+    "offsets_of", "read_bounds", "read_context", "restore_error", "running_frame", "show_error", "slot", "untrack",
 ]  # fmt: skip
 
 #: The symbol of the table that a module of native code has, and the objects whose addresses it holds. Behind them is the one
@@ -69,12 +68,44 @@ class Bytes(Object):
     content: Cell[int] = words(0)
 
 
+class MemoryView(Object):
+    """A ``memoryview`` of words that lie one behind the other."""
+
+    content: int = at(7 * 8)  #: address of the first
+
+
 class Slice(Object):
     """A ``slice``: any objects."""
 
     start: int
     stop: int
     step: int
+
+
+class Int(Object):
+    """An int."""
+
+    size: int  #: of how many digits it is, as this Python writes that
+    digits: int  #: of 30 bits, each in half a word: the first two
+
+
+#: Sizes of ints that are not less than 0: of 0, and of one and two digits.
+_ZERO, _SHORT, _ADDRESS = (0, 1, 2) if sys.version_info < (3, 12) else (1, 8, 16)
+_DIGIT_BITS = 30
+_DIGIT = (1 << _DIGIT_BITS) - 1
+
+
+@inner
+def as_int(number: int) -> int:
+    """An int as a word; -1, with an exception set, where it is too large. It must be one: most are read where they lie."""
+    found = Int(number)
+    if found.size == _SHORT:
+        return found.digits & _DIGIT
+    if found.size == _ADDRESS:
+        return (found.digits & _DIGIT) | (found.digits >> 32 << _DIGIT_BITS)
+    if found.size == _ZERO:
+        return 0
+    return _as_int(number)
 
 
 def slot(owner: type, name: str) -> Any:
@@ -92,6 +123,12 @@ def offsets_of(*views: type[Struct]) -> str:
     """Where the fields of these are, and what Python they are of: for the key of code that reads them."""
     places = [(view.__name__, [(field.name, field.offset) for field in view.fields.values()]) for view in views]
     return f"{sys.implementation.cache_tag} {getattr(sys, 'abiflags', '')} {places}"
+
+
+def _reads_ints() -> bool:
+    """Whether ints that are read where they lie are these."""
+    read = as_int.py_func  # type: ignore[attr-defined]
+    return all(read(id(number)) == number for number in (0, 1, 255, _DIGIT, 1 << 30, 1 << 31, (1 << 47) + 7, (1 << 60) - 1))
 
 
 class _Probe:
@@ -112,7 +149,7 @@ def check_layouts() -> None:
     """
     value, made, data = object(), _Probe(), b"12345678"
     made.second = value
-    pair, several, part = (value, made), [value, made], slice(value, made, data)
+    pair, several, part, view = (value, made), [value, made], slice(value, made, data), memoryview(data).cast("q")
     found = [
         sys.implementation.name == "cpython",
         _ProbeView(id(made)).second == id(value),
@@ -120,6 +157,8 @@ def check_layouts() -> None:
         Tuple(id(pair)).length == 2 and Tuple(id(pair)).items[1].value == id(made),
         List(id(several)).length == 2 and Cell(List(id(several)).items)[1].value == id(made),
         (Slice(id(part)).start, Slice(id(part)).stop, Slice(id(part)).step) == (id(value), id(made), id(data)),
+        _reads_ints(),
+        Cell(MemoryView(id(view)).content).value == view[0],
         Bytes(id(data)).length == 8 and Bytes(id(data)).content[0].value == int.from_bytes(data, sys.byteorder),
     ]
     if not all(found):
@@ -130,8 +169,7 @@ def check_layouts() -> None:
 
 increment = External("Py_IncRef", void(int64))
 decrement = External("Py_DecRef", void(int64))
-#: -1, with an exception set, where the int is too large.
-as_int = External("PyLong_AsLongLong", int64(int64))
+_as_int = External("PyLong_AsLongLong", int64(int64))
 #: Of a slice, and where its start, stop and step go; -1 with an exception.
 read_bounds = External("PySlice_Unpack", int32(int64, int64, int64, int64))
 #: Has a length, where start and stop are, which become those of that length, and a step; gives how many there are.

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given as examples_of, strategies as st
 
 from aiodev._native.compile import (
     External,
@@ -23,12 +24,15 @@ from aiodev._native.compile import (
     inner,
     int32,
     int64,
+    method,
     void,
 )
 from aiodev._native.emit import emit
+from aiodev._native.fields import Cell
 from aiodev._native.intrinsics import bytes_address, bytes_length, get, on_stack, put
 from aiodev._native.kinds import TranslationError
 from aiodev._native.native_code import NativeCode
+from aiodev._native.objects import Object, Tuple, as_int, error_is_set, new_int
 
 TWO = 2
 _abs = External("abs", int32(int32))
@@ -413,3 +417,31 @@ def test_code_of_several_files_is_apart() -> None:
 
     first, second = compiled(make(1)), compiled(make(2))
     assert (first(), second()) == (1, 2)
+
+
+@method
+def _read_int(own: Object, given: Cell[int], count: int, names: Tuple | None) -> int:
+    value = as_int(given.value)
+    if value == -1 and error_is_set() != 0:
+        return 0
+    return new_int(value)
+
+
+near_powers = st.builds(lambda bits, by: (1 << bits) + by, st.integers(0, 65), st.integers(-2, 2))
+
+
+@pytest.fixture(scope="module")
+def read_int() -> Callable[[int], int]:
+    """Reads an int natively, and makes another."""
+    return NativeCode(emit("test", [_read_int])).method(_read_int)(None)
+
+
+@examples_of(number=st.integers(-(1 << 66), 1 << 66) | near_powers)
+def test_ints_are_read_where_they_lie(read_int: Callable[[int], int], number: int) -> None:
+    """Short ones; others by CPython, which refuses what is no word."""
+    for value in (number, -number):
+        if -(1 << 63) <= value < 1 << 63:
+            assert read_int(value) == value
+        else:
+            with pytest.raises(OverflowError):
+                read_int(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import math
+import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -566,3 +567,62 @@ def test_sequences_of_arrays() -> None:
     assert out.numpy_blocking().tolist() == (total + [11, 21]).tolist()
     with pytest.raises(TypeError, match=r"argument xs\[1\]: expected an array, got a NumPy array"):
         function([one, np.ones(2)], out=out)
+
+
+def test_more_arrays_than_native_code_has_room_for() -> None:
+    """They are called each time."""
+    arrays, out = [on_device([float(number)]) for number in range(300)], on_device([0.0])
+
+    def first(call: aiodev.Call, xs: Any, out: aiodev.Array) -> aiodev.Array:
+        call.launch(add_scaled, 1, 1.0, xs[-1], out)
+        return out
+
+    function = Counted(first, reads=["*xs"], writes="out")
+    for count in (300, 257, 256, 300, 257, 256):
+        out[:] = 0.0
+        function(arrays[:count], out)
+        assert out.numpy_blocking().tolist() == [count - 1]
+    assert function.repeated == 0
+
+
+class Odd:
+    """An option that says what it likes when it is asked for its hash."""
+
+    def __init__(self, error: type[Exception] | None) -> None:
+        self.error = error
+
+    def __hash__(self) -> int:
+        if self.error is not None:
+            raise self.error("no hash")
+        return 1
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_an_option_whose_hash_fails(known: bool) -> None:
+    """With a TypeError the body runs, since it may know what is wrong; any other error goes on. Nothing is let go too often."""
+    seen: list[Any] = []
+
+    def run(call: aiodev.Call, x: aiodev.Array, out: aiodev.Array, option: Any = None) -> aiodev.Array:
+        seen.append(option)
+        call.launch(add_scaled, x.size, 1.0, x, out)
+        return out
+
+    function, x, out, option = Counted(run, reads=["x"], writes="out"), on_device([1.0]), on_device([0.0]), Odd(None)
+    for _ in range(3 if known else 0):
+        function(x, out, option)
+    assert function.repeated == known
+    seen.clear()
+    before = sys.getrefcount(option), sys.getrefcount(x)
+    for error in [TypeError, ValueError] * 3:
+        option.error = error
+        seen.clear()
+        if error is TypeError:
+            function(x, out, option)
+            assert seen == [option]
+        else:
+            with pytest.raises(ValueError, match="no hash"):
+                function(x, out, option)
+            assert not seen
+    seen.clear()
+    gc.collect()
+    assert (sys.getrefcount(option), sys.getrefcount(x)) == before

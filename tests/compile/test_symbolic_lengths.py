@@ -19,7 +19,7 @@ from aiodev._kernel.symbolic.length import Length, NotSymbolic, Quotient, Trace,
 
 
 def evaluate(trace: Trace, numbers: dict[str, int], results: list[Any]) -> list[int] | None:
-    """What the expressions come to; None where a condition is not met."""
+    """What the expressions come to, as they are and reduced; None where a condition is not met."""
     names = dict(numbers)
     for line in trace.lines:
         value = eval(str(line), {}, names)
@@ -27,7 +27,10 @@ def evaluate(trace: Trace, numbers: dict[str, int], results: list[Any]) -> list[
             names[line.name] = value
         elif not value:
             return None
-    return [eval(one.text(), {}, names) if isinstance(one, Length) else one for one in results]
+    found = [eval(one.text(), {}, names) if isinstance(one, Length) else one for one in results]
+    reduced = [Length(trace, one.reduced, 0).text() if isinstance(one, Length) else str(one) for one in results]
+    assert [eval(text, {}, names) for text in reduced] == found
+    return found
 
 
 @settings(max_examples=examples(2000), deadline=None)
@@ -64,6 +67,20 @@ def test_what_is_known_needs_no_condition() -> None:
     assert written(trace)[1:] == ["n < 9"]
     assert m != 5 and m != n + m and m < n and n - m > 0 and n // 2 == n // 2 < 8
     assert written(trace)[2:] == ["m != 5", "m < n", "(n) // (2)"]
+
+
+def test_what_is_equal_is_replaced() -> None:
+    """By what it is equal to, whatever that is; nothing is asked twice that follows from it."""
+    trace = Trace()
+    n, m, stride = trace.symbol("n", 6), trace.symbol("m", 6), trace.symbol("s", 24)
+    assert n > 2 and n == m and stride == 4 * n
+    assert written(trace) == ["2 < n", "n == m", "s == m * 4"]
+    assert m > 2 and n * n == m * n and stride * m == 4 * n * n and stride // 4 == n and stride - 4 * m == 0
+    assert len(trace.lines) == 3
+    assert stride.reduced == (m * 4).terms and trace.is_general()
+    assert m % 2 == 0 and n - 2 * (m // 2) == 0
+    assert written(trace)[3:] == ["(m) // (2)", "m == q0 * 2"]
+    assert m == 6 and n == 6 and stride == 24 and len(trace.lines) == 6 and not trace.is_general()
 
 
 def test_an_index_is_the_example() -> None:

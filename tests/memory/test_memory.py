@@ -10,6 +10,8 @@ import pytest
 
 import aiodev
 from aiodev import memory
+from aiodev._memory.stats import COUNTS, Totals
+from aiodev._memory.views import CountsView
 from aiodev.testing.latch import Latch
 
 MIB = 1 << 20
@@ -133,3 +135,12 @@ def test_a_handled_failure_gives_its_memory_back(way: str) -> None:
         handle()
     gc.collect()
     assert memory.memory_allocated("cpu") <= before
+
+
+def test_native_code_has_the_counts_where_they_are() -> None:
+    """The first ones, in their order."""
+    assert tuple(CountsView.fields) == COUNTS[: len(CountsView.fields)]
+    totals = Totals()
+    totals.allocated, totals.peak_allocated = 3, 5
+    counts = CountsView(totals.address)
+    assert (counts.allocated, counts.frees, counts.peak_allocated) == (3, 0, 5)

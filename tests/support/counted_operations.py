@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from native import load_native
 
 import aiodev
 
@@ -58,7 +59,8 @@ def on_device(host: Any, dtype: str = "f4") -> aiodev.Array:
 
 
 async def compile_kernels() -> None:
-    """What is not compiled yet is launched, but not remembered."""
+    """What is not compiled yet is launched, but not remembered; nor is anything without native code."""
+    load_native()
     x, wide, gaps = aiodev.zeros(2, "f4", "cpu"), aiodev.zeros(2, "f8", "cpu"), on_device([1, 2, 3])[::2]
     for array in (x, wide, gaps):
         await add_scaled.compile(array.dtype.type(2), array, array)

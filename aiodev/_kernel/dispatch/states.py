@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiodev._array import views as array_views
@@ -20,6 +20,7 @@ from aiodev._core.streams.completion import Completion
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
 from aiodev._core.timeline.timeline import Timeline
+from aiodev._kernel.dispatch.family import Family
 from aiodev._kernel.dispatch.parameters import MISSING
 from aiodev._kernel.dispatch.signature import ARRAY, ARRAYS, COMPLEX, READ
 from aiodev._memory import allocators, views as memory_views
@@ -36,9 +37,10 @@ if TYPE_CHECKING:
 __all__ = [
     "EQUALS", "IS_FIXED", "KNOWN", "LENGTH", "LESS", "MOST_PARAMETERS", "MOST_REGISTERS", "QUOTIENT", "SCRATCH", "SUM",
     "VIEWS", "AddressPlace", "Apart", "ApartPlace", "ArrayView", "Bound", "BoundCall", "BoundCallView", "Branch",
-    "BranchView", "BufferView", "CompletionView", "FormView", "FrameView", "KernelCall", "KernelCallView", "KnownView",
-    "LengthPlace", "NumberPlace", "PlanView", "RepeatedCall", "RepeatedCallView", "RepeatedPlan", "RepeatedStep",
-    "RepeatedStepView", "StreamView", "Uses", "UsesView", "uses_of",
+    "BranchView", "BufferView", "CompletionView", "FamilyView", "FormView", "FrameView", "KernelCall", "KernelCallView",
+    "KnownView", "LengthPlace", "NumberPlace", "OperandPlace", "OperationCall", "OperationCallView", "OperationPlan",
+    "PlanView", "RepeatedCall", "RepeatedCallView", "RepeatedPlan", "RepeatedStep", "RepeatedStepView", "StreamView", "Uses",
+    "UsesView", "uses_of",
 ]  # fmt: skip
 
 #: Parameters that a kernel may have, and operands and results of an operation, to be launched by native code, which has them on
@@ -226,6 +228,40 @@ class RepeatedCall:
         self.plan = _words(len(operands), room_register, len(places) if isinstance(returned, tuple) else -1, *places)
 
 
+class OperationCall:
+    """What an operation's function goes by.
+
+    Attributes:
+        classes: of each option that whose values are in a key as they are, beside None and strings.
+        families: by what calls of other lengths have in common.
+        freeze: from any other option's value to what of it is in a key.
+        known: what submits a call again, by its key.
+        plan: see :class:`OperationPlan`.
+        slow: calls what is not known, with the key, or None, before all of the arguments.
+    """
+
+    __slots__ = ("classes", "families", "freeze", "known", "plan", "slow")
+
+    def __init__(
+        self,
+        parameters: int,
+        options: Sequence[tuple[int, type]],
+        operands: Sequence[tuple[int, bool]],
+        in_place: tuple[int, int] | None,
+        known: dict[Hashable, Callable[..., Any]],
+        families: dict[Hashable, Family],
+        slow: Callable[..., Any],
+        freeze: Callable[[Any], Hashable],
+    ) -> None:
+        self.classes = tuple([kind for _, kind in options])
+        self.known, self.families, self.slow, self.freeze = known, families, slow, freeze
+        sequences = sum(is_sequence for _, is_sequence in operands)
+        self.plan = _words(
+            parameters, *(in_place or (-1, -1)), sequences if sequences > 1 else 0, len(operands), len(options),
+            *[place for place, _ in options], *[word for each in operands for word in each],
+        )  # fmt: skip
+
+
 class Apart(NamedTuple):
     """A condition under which an operand is to be read as it was before the call.
 
@@ -328,6 +364,10 @@ class KnownView(Tuple):
     pool_count: int
     record_write: int
     record_read: int
+    str_class: int
+    float_class: int
+    list_class: int
+    type_error_class: int
 
 
 class UsesView(Object):
@@ -446,6 +486,43 @@ class RepeatedCallView(Object):
     steps: Tuple = slot(RepeatedCall, "steps")
 
 
+class FamilyView(Object):
+    """A family."""
+
+    plan: int = slot(Family, "plan")
+    served: int = slot(Family, "served")
+
+
+class OperationCallView(Object):
+    """What an operation's function goes by."""
+
+    classes: Tuple = slot(OperationCall, "classes")
+    families: int = slot(OperationCall, "families")
+    freeze: int = slot(OperationCall, "freeze")
+    known: int = slot(OperationCall, "known")
+    plan: Bytes = slot(OperationCall, "plan")
+    slow: int = slot(OperationCall, "slow")
+
+
+class OperationPlan(Struct):
+    """Where an operation has what among its arguments."""
+
+    parameters: int  #: how many there are
+    in_place: int  #: of the operand that may be the one that is written, or -1
+    written: int  #: of that
+    length_count: int  #: how many lengths of sequences are in a key: that of a single one follows from the number of operands
+    operand_count: int
+    option_count: int
+    options: Cell[int] = words(0)  #: places of these; behind them an :class:`OperandPlace` for each operand
+
+
+class OperandPlace(Struct):
+    """Where an operand is."""
+
+    place: int
+    is_sequence: int
+
+
 class BoundCallView(Object):
     """What a bound launch goes by."""
 
@@ -460,7 +537,7 @@ class BoundCallView(Object):
 #: Whose offsets are in the code.
 VIEWS: tuple[type[Struct], ...] = (
     *memory_views.VIEWS, *array_views.VIEWS, FrameView, StreamView, CompletionView, UsesView, BranchView, KernelCallView,
-    BoundCallView, RepeatedStepView, RepeatedCallView,
+    BoundCallView, RepeatedStepView, RepeatedCallView, FamilyView, OperationCallView,
 )  # fmt: skip
 
 #: In the order of :class:`KnownView`.
@@ -468,5 +545,5 @@ KNOWN = (
     None, int, tuple, Exception, Array, Form, Buffer, Stream, Completion, MISSING, callsites.sites, context.variable,
     current_stream, callsites.outside, _note_torn, _refuse_arguments, allocators.pools, vars(allocators),
     allocators.allocator_of, memory_views.KNOWN, array_views.KNOWN, "_choose", "_line_call", "_pack", "pool_count",
-    "_record_write", "_record_read",
+    "_record_write", "_record_read", str, float, list, TypeError,
 )  # fmt: skip

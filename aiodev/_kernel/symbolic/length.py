@@ -9,7 +9,8 @@ is the same for all lengths that meet the conditions. PyTorch does so for dynami
 
 1.  An expression is a polynomial, with integer coefficients, in symbols; a quotient that does not come out even is a symbol of
     its own. So what is equal for all lengths by the rules of rings is known to be equal, and needs no condition.
-2.  What bounds of the symbols decide needs no condition either: lengths are 0 or more, and every condition narrows them.
+2.  What bounds of the symbols decide needs no condition either: lengths are 0 or more, and every condition narrows them. Nor
+    does what follows from equalities that are conditions: a symbol that is equal to something is replaced by that.
 3.  Nothing gets at the example without a condition. As a key of a table, which would outlive the trace, a length is refused.
 4.  A refusal counts though the body catches it: what it does then is not what it does with a number.
 """
@@ -97,6 +98,7 @@ class Trace:
         self._bounds: dict[str, Bounds] = {}
         self._quotients: dict[Any, Length] = {}
         self._decided: dict[Any, bool] = {}
+        self._equal: dict[str, Terms] = {}  # to what a symbol is, which occurs in none of these
 
     def symbol(self, name: str, value: int, least: float = 0) -> Length:
         """A length of that name, of which ``value`` is an example."""
@@ -106,10 +108,25 @@ class Trace:
 
     def is_general(self) -> bool:
         """Whether there is a symbol that need not be the example."""
-        return any(self._bounds[name][0] < self._bounds[name][1] for name in self._lengths)
+        bounds = [self._bounds_of(self.reduced({(name,): 1})) for name in self._lengths]
+        return any(least < most for least, most in bounds)
+
+    def reduced(self, terms: Terms) -> Terms:
+        """The same for all lengths that meet the conditions so far, without symbols that they make equal to others."""
+        if not any(name in self._equal for monomial in terms for name in monomial):
+            return terms
+        made: Terms = {}
+        for monomial, factor in terms.items():
+            product: Terms = {(): factor}
+            for name in monomial:
+                product = _product(product, self._equal.get(name, {(name,): 1}))
+            for one, times in product.items():
+                made[one] = made.get(one, 0) + times
+        return {monomial: factor for monomial, factor in made.items() if factor}
 
     def decide(self, terms: Terms, value: int, relation: str) -> bool:
         """Whether ``terms``, whose value is now ``value``, is ``"<"`` or ``"=="`` to 0; a condition, if that is not known."""
+        terms = self.reduced(terms)
         least, most = self._bounds_of(terms)
         if relation == "<":
             if most < 0 or least >= 0:
@@ -125,23 +142,26 @@ class Trace:
         said = relation if holds else {"<": ">=", "==": "!="}[relation]
         self._write(Condition(terms, said))
         self._narrow(terms, said)
+        if said == "==":
+            self._equate(terms)
         return holds
 
     def divide(self, a: Length, b: Length) -> int | Length:
         """The quotient, rounded down."""
-        even = _divided(a.terms, b.terms)
         if b == 0:
             raise ZeroDivisionError("division by a length of 0")
+        dividend, divisor = self.reduced(a.terms), self.reduced(b.terms)
+        even = _divided(dividend, divisor)
         if even is not None:
             return self.made(even, a.value // b.value)
-        least, most = _quotient_bounds(self._bounds_of(a.terms), self._bounds_of(b.terms))
+        least, most = _quotient_bounds(self._bounds_of(dividend), self._bounds_of(divisor))
         if least == most:
             return a.value // b.value
-        what = frozenset(a.terms.items()), frozenset(b.terms.items())
+        what = frozenset(dividend.items()), frozenset(divisor.items())
         known = self._quotients.get(what)
         if known is None:
             name = f"q{len(self._quotients)}"
-            self._write(Quotient(name, a.terms, b.terms))
+            self._write(Quotient(name, dividend, divisor))
             self._bounds[name] = least, most
             known = self._quotients[what] = Length(self, {(name,): 1}, a.value // b.value)
         return known
@@ -152,6 +172,19 @@ class Trace:
         if not terms or terms.keys() == {()}:
             return terms.get((), 0)
         return Length(self, terms, value)
+
+    def _equate(self, terms: Terms) -> None:
+        """Have a symbol that is alone in a term be replaced from now on, by what it is where ``terms`` is 0."""
+        for monomial, factor in terms.items():
+            if len(monomial) == 1 and factor in (1, -1) and sum(monomial[0] in other for other in terms) == 1:
+                (name,) = monomial
+                own = {other: -factor * times for other, times in terms.items() if other != monomial}
+                if list(own.values()) == [1] and len(other := next(iter(own))) == 1:  # what is known of one is of the other
+                    (least, most), (low, high) = self._bounds[name], self._bounds[other[0]]
+                    self._bounds[other[0]] = max(least, low), min(most, high)
+                self._equal[name] = own
+                self._equal = {symbol: self.reduced(before) for symbol, before in self._equal.items()}
+                return
 
     def _write(self, line: Condition | Quotient) -> None:
         if len(self.lines) >= MOST_LINES:  # as of a length that is looked for among the elements of a range
@@ -220,6 +253,11 @@ class Length:
     def __class__(self) -> type:
         return int
 
+    @property
+    def reduced(self) -> Terms:
+        """Its polynomial, by all that the trace knows to be equal by now."""
+        return self._trace.reduced(self.terms)
+
     def text(self) -> str:
         """Its Python source."""
         return _text(self.terms)
@@ -264,12 +302,7 @@ class Length:
         own = self._lifted(other)
         if own is None:
             return self._plain(other, operator.mul)
-        terms: Terms = {}
-        for one, factor in self.terms.items():
-            for another, times in own.terms.items():
-                monomial = tuple(sorted(one + another))
-                terms[monomial] = terms.get(monomial, 0) + factor * times
-        return self._trace.made(terms, self.value * own.value)
+        return self._trace.made(_product(self.terms, own.terms), self.value * own.value)
 
     __rmul__ = __mul__
 
@@ -402,6 +435,16 @@ class Length:
 def example(value: Any) -> Any:
     """The example of a length; anything else as it is."""
     return value.value if isinstance(value, Length) else value
+
+
+def _product(terms: Terms, by: Terms) -> Terms:
+    """The product of two polynomials; factors may be 0."""
+    made: Terms = {}
+    for one, factor in terms.items():
+        for another, times in by.items():
+            monomial = tuple(sorted(one + another))
+            made[monomial] = made.get(monomial, 0) + factor * times
+    return made
 
 
 def _times(one: float, other: float) -> float:

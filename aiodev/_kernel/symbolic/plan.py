@@ -19,13 +19,14 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from aiodev._array.array import Array
 from aiodev._array.dtypes import parse_dtype
 from aiodev._array.form import Form
 from aiodev._array.tuning import MOST_DIMENSIONS
 from aiodev._kernel.dispatch.call import Call, Number
+from aiodev._kernel.dispatch.family import Family
 from aiodev._kernel.dispatch.native_functions import native_function
 from aiodev._kernel.dispatch.repeated import ALIGNMENT, CONSTANT, SCRATCH, Repeated, Step, make_step
 from aiodev._kernel.dispatch.specializations import Specialization
@@ -36,9 +37,31 @@ from aiodev._kernel.symbolic.length import Length, NotSymbolic, Trace, example, 
 from aiodev._kernel.symbolic.program import Program
 from aiodev._memory.buffer import Buffer
 
-__all__ = ["make_plan"]
+__all__ = ["Attempt", "make_plan"]
 
 logger = logging.getLogger("aiodev")
+
+
+class Attempt(NamedTuple):
+    """A call of which a plan is to be made, for the lengths that it and others differ in.
+
+    Attributes:
+        family: whose plan it is.
+        call: the call.
+        arguments: those of the body, from the operands.
+        others: the forms of the others' arrays.
+    """
+
+    family: Family
+    call: Call
+    arguments: Callable[[list[Any]], list[Any]]
+    others: Sequence[Sequence[Form]]
+
+    def plan(self, body: Callable[..., Any], *found: Any) -> None:
+        """Make it, if the body can be run with symbolic lengths."""
+        plan = make_plan(self.call, body, self.arguments, self.others, *found)
+        if plan is not None:
+            self.family.keep(plan)
 
 
 class _SymbolicCall(Call):
@@ -275,5 +298,5 @@ def _is_alike(x: Any, result: Array) -> bool:
 def _are_same(one: Any, other: Any) -> bool:
     """Whether two lengths are, whatever the operands' are."""
     if isinstance(one, Length) and isinstance(other, Length):
-        return one.terms == other.terms
+        return one.reduced == other.reduced
     return not isinstance(one, Length) and not isinstance(other, Length) and bool(one == other)

@@ -41,21 +41,22 @@ class Program:
         self._symbols[symbol] = operand, _SIDES.index(side), axis
 
     def decide(self, trace: Trace) -> None:
-        """Have a call be another one, where a condition is not met."""
+        """Have a call be another one, where a condition is not met. What is less than 0 need not be told from 0 before."""
+        less = {_without_sign(line.terms) for line in trace.lines if isinstance(line, Condition) and line.relation == "<"}
         for line in trace.lines:
-            if isinstance(line, Condition):
+            if isinstance(line, Quotient):
+                self._symbols[line.name] = line
+            elif line.relation != "!=" or _without_sign(line.terms) not in less:
                 code, holds = _RELATIONS[line.relation]
                 self.words += (code, self._sum(line.terms), holds)
-            else:
-                self._symbols[line.name] = line
 
     def register(self, length: Any) -> int:
-        """Which register holds a length; 0 for a number."""
-        return self._sum(length.terms) if isinstance(length, Length) else 0
+        """Which register holds a length, of a call that meets all conditions; 0 for a number."""
+        return self._sum(length.reduced) if isinstance(length, Length) else 0
 
     def value(self, length: Any) -> int:
         """Which register holds a length, or a number."""
-        return self._sum(length.terms if isinstance(length, Length) else {(): length} if length else {})
+        return self._sum(length.reduced if isinstance(length, Length) else {(): length} if length else {})
 
     def _sum(self, terms: Terms) -> int:
         key = frozenset(terms.items())
@@ -88,3 +89,9 @@ class Program:
         self.words += words
         self._count += 1
         return self._count - 1
+
+
+def _without_sign(terms: Terms) -> frozenset[Any]:
+    """What an expression and its negative have in common."""
+    negative = {monomial: -factor for monomial, factor in terms.items()}
+    return frozenset([frozenset(terms.items()), frozenset(negative.items())])

@@ -15,6 +15,7 @@ which check everything and say what is wrong. What they go by, those have found 
 
 from aiodev._kernel.dispatch.native.launch import choose_launch, launch_bound, launch_kernel
 from aiodev._kernel.dispatch.native.memory import allocate_array, allocate_buffer, release_buffer
+from aiodev._kernel.dispatch.native.operation import call_operation
 from aiodev._kernel.dispatch.native.repeat import repeat
 from aiodev._kernel.dispatch.native.views import (
     broadcast_array,
@@ -25,6 +26,6 @@ from aiodev._kernel.dispatch.native.views import (
 )
 
 __all__ = [
-    "allocate_array", "allocate_buffer", "broadcast_array", "choose_launch", "exchange_array", "index_array", "launch_bound",
-    "launch_kernel", "release_buffer", "repeat", "reshape_array", "transpose_array",
+    "allocate_array", "allocate_buffer", "broadcast_array", "call_operation", "choose_launch", "exchange_array", "index_array",
+    "launch_bound", "launch_kernel", "release_buffer", "repeat", "reshape_array", "transpose_array",
 ]  # fmt: skip

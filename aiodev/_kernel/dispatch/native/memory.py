@@ -17,10 +17,11 @@ __all__ = ["allocate_array", "allocate_buffer", "release_buffer"]
 @method
 def allocate_buffer(own: Object, given: Cell[int], count: int, names: Tuple | None) -> int:
     """A buffer for work that a timeline is given from now on."""
-    known = known_objects().memory
-    if count == 2 and names is None and own.type == known.allocator_class:
-        return allocate(known, own, given[1].value, given.value)
-    return call_attribute(own, known.allocate_slowly, given, count, names)
+    known = known_objects()
+    is_usual = count == 2 and names is None and own.type == known.memory.allocator_class
+    if is_usual and Object(given[1].value).type == known.int_class:
+        return allocate(known.memory, own, given[1].value, given.value)
+    return call_attribute(own, known.memory.allocate_slowly, given, count, names)
 
 
 @method

@@ -9,14 +9,12 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from aiodev._array.form import Form
-from aiodev._kernel.dispatch.call import Call
-from aiodev._kernel.symbolic.plan import make_plan
 from aiodev._kernel.tuning import MOST_PATIENCE, MOST_PLANS, NARROW_PLANS, RECURRING, RECURS, TURNS, WORTH_A_PLAN
 
-__all__ = ["Attempt", "Family"]
+__all__ = ["Family"]
 
 
 class Family:
@@ -78,28 +76,6 @@ class Family:
 
 def _serve_none(*operands: Any) -> None:
     """What a family has before there is a plan."""
-
-
-class Attempt(NamedTuple):
-    """A call of which a plan is to be made, for the lengths that it and others differ in.
-
-    Attributes:
-        family: whose plan it is.
-        call: the call.
-        arguments: those of the body, from the operands.
-        others: the forms of the others' arrays.
-    """
-
-    family: Family
-    call: Call
-    arguments: Callable[[list[Any]], list[Any]]
-    others: Sequence[Sequence[Form]]
-
-    def plan(self, body: Callable[..., Any], *found: Any) -> None:
-        """Make it, if the body can be run with symbolic lengths."""
-        plan = make_plan(self.call, body, self.arguments, self.others, *found)
-        if plan is not None:
-            self.family.keep(plan)
 
 
 def _differences(forms: Sequence[Form], others: Sequence[Form]) -> int:
