@@ -27,10 +27,7 @@ try:
 except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["SOURCES", "folder_lock", "native_directory", "stored"]
-
-#: What all native code comes from, beside each executor's own.
-SOURCES = ("_native",)
+__all__ = ["folder_lock", "native_directory", "stored"]
 
 _MAGIC = b"aiodev 1"
 #: Magic; digest of the rest; number of bytes of the identity, which comes next, and of the content behind that.

@@ -1,4 +1,4 @@
-"""Native code in this process: found in the cache or made, linked, and called.
+"""Native code in this process: linked, and called (see :mod:`aiodev._native.package`).
 
 It is made in the thread that asks for it: nearly all of that is LLVM's, which works without the GIL. So there is no other
 process to be started, to be told where to import from, and to be ended when the start is interrupted.
@@ -9,26 +9,20 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
-import importlib
 import inspect
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from aiodev._core.at_fork import Whole
-from aiodev._core.compilations import reported
-from aiodev._native import code_cache
 from aiodev._native.machine import using_llvm
 from aiodev._native.objects import OBJECTS, TABLE
-from aiodev._native.preload import load_llvm
 
-__all__ = ["COMPILED", "NativeCode", "NativeCodeError", "load", "prepare"]
+__all__ = ["COMPILED", "NativeCode", "NativeCodeError", "at_work"]
 
 #: Stands in a class's body for a method that is a compiled function, which each instance has itself: nothing is in front of it.
 COMPILED: Any = None
 _FASTCALL, _KEYWORDS = 0x80, 0x2  # METH_FASTCALL, METH_KEYWORDS
-_log = logging.getLogger("aiodev")
 
 
 class NativeCodeError(RuntimeError):
@@ -105,7 +99,7 @@ class NativeCode:
         """Where an entry, a callback, or what Python calls of an exported function, is. Asks LLVM, which may take long."""
         from aiodev._native.wrap import symbol
 
-        with _at_work(), using_llvm:
+        with at_work(), using_llvm:
             address: int = self._engine.get_function_address(symbol(function))
         if not address:
             raise NativeCodeError(f"{symbol(function)} is not in the native code")
@@ -120,60 +114,8 @@ def _described(function: Any, name: str) -> str:
     return f"{name}{plain.replace('(self', '($self', 1)}\n--\n\n{function.__doc__ or ''}"
 
 
-def load(package: str, key: str, ahead: Callable[[], bytes | None] = lambda: None, given: object = None) -> NativeCode:
-    """The native code of a package, its ``__all__``: linked once a process. Blocks, at the very first time for about a second.
-
-    Args:
-        key: hash of what it comes from.
-        given: see :class:`NativeCode`.
-        ahead: gives what was compiled ahead, if it was, where the cache has none.
-
-    Raises:
-        NativeCodeError: it can be neither found nor made.
-    """
-    with _at_work():
-        if package not in _loaded:
-            try:
-                _loaded[package] = _load(package, key, ahead, given)
-            except ImportError:
-                raise
-            except Exception as error:
-                raise NativeCodeError(f"{package}: {type(error).__name__}: {error}") from error
-        return _loaded[package]
-
-
-def _load(package: str, key: str, ahead: Callable[[], bytes | None], given: object) -> NativeCode:
-    load_llvm()
-    from aiodev._native.machine import host_target
-
-    def make() -> bytes:
-        code = ahead()
-        if code is not None:
-            return code
-        from aiodev._native.emit import emit  # what writes LLVM's assembly is not needed to load code
-
-        native = importlib.import_module(package)
-        with reported(package):
-            return emit(package, [getattr(native, name) for name in native.__all__])
-
-    name = package.removeprefix("aiodev.").removeprefix("_backends.").removeprefix("_").replace(".", "-")
-    return NativeCode(code_cache.stored(name, f"{package} {key} {host_target()}", make), given)
-
-
-def prepare(package: str, key: Callable[[], str]) -> None:
-    """Begin to load, in a thread; who asks for it meanwhile waits. What goes wrong is for who asks."""
-
-    def run() -> None:
-        try:
-            load(package, key())
-        except Exception as error:
-            _log.debug("loading native code: %r", error)
-
-    threading.Thread(target=run, name="aiodev-native-code").start()
-
-
 @contextlib.contextmanager
-def _at_work() -> Iterator[None]:
+def at_work() -> Iterator[None]:
     """Have LLVM work; a daemon thread comes no further once what LLVM needs is about to be taken down."""
     with _lock:
         if not (_leaving and threading.current_thread().daemon):
@@ -195,7 +137,6 @@ def _wait_for_llvm() -> None:
 
 _lock = Whole()
 _leaving = False
-_loaded: dict[str, NativeCode] = {}
 _kept: list[NativeCode] = []  # its functions may be anywhere
 _new_function = ctypes.pythonapi.PyCFunction_NewEx
 _new_function.restype = ctypes.py_object

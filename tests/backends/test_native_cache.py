@@ -19,6 +19,7 @@ from aiodev._core.cache_directory import UNFINISHED
 from aiodev._core.config import Settings
 from aiodev._core.errors import BackendUnavailableError
 from aiodev._native import code_cache, native_code
+from aiodev._native.package import NativePackage
 
 CONTENT = bytes(range(256)) * 8
 
@@ -316,10 +317,10 @@ def test_code_that_cannot_be_made_is_a_reason_for_the_portable_executor(
 ) -> None:
     """With one warning; unless the native executor was asked for."""
 
-    def refuse(package: str, *_: object) -> native_code.NativeCode:
+    def refuse(package: NativePackage) -> native_code.NativeCode:
         raise native_code.NativeCodeError("no such processor")
 
-    monkeypatch.setattr(native_code, "load", refuse)
+    monkeypatch.setattr(NativePackage, "load", refuse)
     backend = CPUBackend(Settings.from_environment({"AIODEV_EXECUTOR": "auto"}))
     with caplog.at_level(logging.WARNING, "aiodev"):
         backend.start()

@@ -59,12 +59,12 @@ KINDS: dict[str, tuple[Callable[[], str], tuple[str, ...], tuple[str, ...]]] = {
         ("_backends/cuda/compile/compiler.py",),
     ),
     "the CPU's executor": (
-        cpu_codecache.native_key,
+        cpu_codecache.EXECUTOR.key,
         ("_native", "_backends/executor", "_backends/cpu/structs.py", "_backends/cpu/tuning.py", "_backends/cpu/executor"),
         ("_backends/cpu/executor/__init__.py",),
     ),
     "the CUDA executor": (
-        cuda_codecache.native_key,
+        cuda_codecache.EXECUTOR.key,
         ("_native", "_backends/executor", "_backends/cuda/structs.py", "_backends/cuda/tuning.py", "_backends/cuda/executor"),
         ("_backends/cuda/executor/__init__.py",),
     ),

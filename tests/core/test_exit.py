@@ -274,19 +274,19 @@ def test_native_code_that_is_being_made_is_waited_for() -> None:
     """LLVM takes itself down at exit, under whoever compiles then; nobody begins to afterwards."""
     program = """
 import threading
-from aiodev._native import native_code
+from aiodev._native.package import NativePackage
 
 begun = threading.Event()
 
-def make(package, *_):
-    begun.set()
-    threading.main_thread().join()  # until the process ends
-    print("made", package, flush=True)
+class Slow(NativePackage):
+    def _load(self):
+        begun.set()
+        threading.main_thread().join()  # until the process ends
+        print("made", self.name, flush=True)
 
-native_code._load = make
-threading.Thread(target=native_code.load, args=("first", ""), daemon=True).start()
+threading.Thread(target=Slow("first").load, daemon=True).start()
 begun.wait(30)
-threading.Thread(target=native_code.load, args=("second", ""), daemon=True).start()
+threading.Thread(target=Slow("second").load, daemon=True).start()
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout.split("\n")[0]) == (0, "made first"), done.stderr

@@ -12,9 +12,8 @@ import pytest
 import standin
 from programs import search_path
 
-from aiodev._backends.cuda import CUDABackend, executor
-from aiodev._backends.cuda.code_cache import native_key
-from aiodev._native import native_code
+from aiodev._backends.cuda import CUDABackend
+from aiodev._backends.cuda.code_cache import EXECUTOR
 
 HERE = Path(__file__).parent
 
@@ -59,7 +58,7 @@ def backend(library: str) -> Iterator[CUDABackend]:
 @pytest.fixture(scope="session")
 def compiled(library: str) -> None:
     """The executor's code is in the cache, so that the time of no program below goes into compiling it."""
-    native_code.load(executor.__name__, native_key())
+    EXECUTOR.load()
 
 
 @pytest.fixture

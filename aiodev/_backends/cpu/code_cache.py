@@ -1,19 +1,20 @@
-"""The key of the native executor's code in the disk cache (see :mod:`aiodev._native.code_cache`)."""
+"""What the native executor's code comes from (see :mod:`aiodev._native.package`); and code that was compiled ahead."""
 
 from __future__ import annotations
 
-from aiodev._core.sources import compiled_by
-from aiodev._native import code_cache
+from aiodev._native.package import NativePackage, ahead
 
-__all__ = ["SOURCES", "native_key"]
+__all__ = ["EXECUTOR"]
 
-#: What the code comes from.
-SOURCES = (
-    *code_cache.SOURCES, "_backends/executor", "_core/backend/trace_log.py",
-    "_backends/cpu/structs.py", "_backends/cpu/tuning.py", "_backends/cpu/executor",
+EXECUTOR = NativePackage(
+    "aiodev._backends.cpu.executor",
+    "_backends/executor", "_core/backend/trace_log.py", "_backends/cpu/structs.py", "_backends/cpu/tuning.py",
+    "_backends/cpu/executor",
 )  # fmt: skip
 
 
-def native_key() -> str:
-    """Hash of what the executor is compiled from, and by."""
-    return compiled_by(*SOURCES)[:32]
+@ahead.append
+def _find(package: NativePackage) -> bytes | None:
+    from aiodev._backends.cpu.compile import prebuilt  # which imports LLVM
+
+    return prebuilt.find_native(package)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aiodev._backends.cuda import structs
-from aiodev._backends.cuda.code_cache import native_key
+from aiodev._backends.cuda.code_cache import EXECUTOR
 from aiodev._backends.cuda.compile.image import cached_image, made_by, toolkit_of
 from aiodev._backends.cuda.compile.image_loader import load_image
 from aiodev._backends.cuda.driver import CHANNELS_SETTING, LIBRARY, Driver, DriverError
@@ -24,7 +24,6 @@ from aiodev._core.backend.interface import Backend, Capabilities, DeviceProperti
 from aiodev._core.config import Settings, settings
 from aiodev._core.errors import BackendUnavailableError, CompileError, KernelError
 from aiodev._core.usable_cores import Spin, core_watch
-from aiodev._native import native_code
 from aiodev._native.fields import sizeof
 from aiodev._native.preload import quiet_import
 
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CUDABackend"]
 
-_NATIVE = "aiodev._backends.cuda.executor"
 _DLPACK_TYPES = 2, 13  # kDLCUDA, kDLCUDAManaged
 _DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 
@@ -144,7 +142,7 @@ class CUDABackend(Backend):
 
         ``CUDA_DEVICE_MAX_CONNECTIONS`` is in the environment meanwhile, as ``tuning.CHANNELS`` says, unless it is set.
         """
-        native_code.prepare(_NATIVE, native_key)  # LLVM works while numba is imported
+        EXECUTOR.prepare()  # LLVM works while numba is imported
         with quiet_import():
             import numba  # noqa: F401  # which the first kernel would import
 

@@ -1,19 +1,13 @@
-"""The key of the CUDA executor's code in the disk cache (see :mod:`aiodev._native.code_cache`)."""
+"""What the CUDA executor's code comes from (see :mod:`aiodev._native.package`)."""
 
 from __future__ import annotations
 
-from aiodev._core.sources import compiled_by
-from aiodev._native import code_cache
+from aiodev._native.package import NativePackage
 
-__all__ = ["SOURCES", "native_key"]
+__all__ = ["EXECUTOR"]
 
-#: What the code comes from.
-SOURCES = (
-    *code_cache.SOURCES, "_backends/executor", "_core/backend/trace_log.py",
-    "_backends/cuda/structs.py", "_backends/cuda/tuning.py", "_backends/cuda/executor",
+EXECUTOR = NativePackage(
+    "aiodev._backends.cuda.executor",
+    "_backends/executor", "_core/backend/trace_log.py", "_backends/cuda/structs.py", "_backends/cuda/tuning.py",
+    "_backends/cuda/executor",
 )  # fmt: skip
-
-
-def native_key() -> str:
-    """Hash of what the executor is compiled from, and by."""
-    return compiled_by(*SOURCES)[:32]

@@ -15,19 +15,19 @@ from typing import Any
 from aiodev._array.array import Allocation, Array
 from aiodev._core.at_fork import in_child
 from aiodev._core.backend.handle import BackendHandle, starting
-from aiodev._core.sources import compiled_by
 from aiodev._kernel.dispatch.states import KNOWN, VIEWS
 from aiodev._memory.allocator import CachingAllocator, DeviceBuffer
-from aiodev._native import native_code
 from aiodev._native.objects import check_layouts, offsets_of
+from aiodev._native.package import NativePackage
 
-__all__ = ["SOURCES", "are_there", "as_method", "native_function", "native_key"]
+__all__ = ["CALLS", "are_there", "as_method", "native_function"]
 
-_NATIVE = "aiodev._kernel.dispatch.native"
-#: What the code comes from, beside the classes whose offsets it has.
-SOURCES = (
-    "_native", "_memory/native.py", "_memory/views.py", "_array/native.py", "_array/views.py", "_array/tuning.py",
+#: Its code has offsets of classes.
+CALLS = NativePackage(
+    "aiodev._kernel.dispatch.native",
+    "_memory/native.py", "_memory/views.py", "_array/native.py", "_array/views.py", "_array/tuning.py",
     "_kernel/dispatch/native", "_kernel/dispatch/states.py", "_kernel/tuning.py",
+    layout=lambda: offsets_of(*VIEWS), given=KNOWN,
 )  # fmt: skip
 _log = logging.getLogger("aiodev")
 
@@ -67,15 +67,17 @@ class _Code:
 
     Attributes:
         functions: by name, from what it goes by to a function; none as long as the code is not there.
+        may_load: whether a backend has started, which may know of code that was compiled ahead.
     """
 
     def __init__(self) -> None:
         self.functions: dict[str, Callable[[object], Callable[..., Any]]] = {}
+        self.may_load = False
         self._is_asked_for = False
 
     def ask(self) -> None:
         """Begin to load, in a thread, unless that was done."""
-        if not self._is_asked_for:
+        if self.may_load and not self._is_asked_for:
             self._is_asked_for = True
             try:
                 threading.Thread(target=self._load, name="aiodev-native-code", daemon=True).start()
@@ -85,8 +87,8 @@ class _Code:
     def _load(self) -> None:
         try:
             check_layouts()
-            code = native_code.load(_NATIVE, native_key(), given=KNOWN)
-            module = importlib.import_module(_NATIVE)
+            code = CALLS.load()
+            module = importlib.import_module(CALLS.name)
             functions = {name: code.method(getattr(module, name)) for name in module.__all__}
             methods = [(owner, name, code.descriptor(getattr(module, own), owner, name)) for owner, name, own in _methods]
         except Exception as error:
@@ -97,17 +99,18 @@ class _Code:
             setattr(owner, name, method)
 
 
-def native_key() -> str:
-    """Hash of what the native code is compiled from, and by, and of where the objects that it reads have what."""
-    return f"{compiled_by(*SOURCES)[:32]} {offsets_of(*VIEWS)}"
-
-
 _code = _Code()
 
 
 def _load_behind(handle: BackendHandle) -> None:
     """Load it when a backend has started, which is waited for, and whose own code is made by the same compiler."""
-    handle.start_soon(lambda error: None if error is not None else _code.ask())
+
+    def load(error: BaseException | None) -> None:
+        if error is None:
+            _code.may_load = True
+            _code.ask()
+
+    handle.start_soon(load)
 
 
 starting.append(_load_behind)

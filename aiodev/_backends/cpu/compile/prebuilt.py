@@ -3,8 +3,9 @@
 **Problem.** The disk cache is empty where a program runs for the first time, and in every new container. To compile a function
 of the library takes from a tenth of a second to four, after one for importing the compiler.
 
-**Solution.** ``python -m aiodev warm-up --into`` compiles kernels, and the executor's code, for a *baseline*: the instructions
-that all processors of a kind have. What the disk cache does not have is looked for in the pack of this one's best baseline.
+**Solution.** ``python -m aiodev warm-up --into`` compiles kernels, and native code (:mod:`aiodev._native.package`), for a
+*baseline*: the instructions that all processors of a kind have. What the disk cache does not have is looked for in the pack of
+this one's best baseline.
 
 **Invariants.**
 
@@ -36,6 +37,7 @@ from aiodev._core.cache_directory import distrusted
 from aiodev._core.config import settings
 from aiodev._core.sources import compiled_by
 from aiodev._native.machine import host_features, make_machine
+from aiodev._native.package import NativePackage, packages
 
 __all__ = [
     "BASELINES",
@@ -109,8 +111,13 @@ def write_pack(folder: Path, baseline: str, kernels: Mapping[str, Path]) -> int:
         symbol, code = parts
         index[key] = len(blobs)
         blobs += symbol, zlib.compress(code, 9)
-    head = {"sources": _sources(), "kernels": index, "native": len(blobs)}
-    blobs.append(zlib.compress(_emit_native(baseline), 9))
+    native: dict[str, int] = {}
+    variables = target_variables(baseline)
+    machine = make_machine(variables["NUMBA_CPU_NAME"], variables["NUMBA_CPU_FEATURES"])
+    for package in packages:
+        native[_identity(package)] = len(blobs)
+        blobs.append(zlib.compress(package.emit(machine), 9))
+    head = {"sources": _sources(), "kernels": index, "native": native}
     disk.write_file(folder / pack_name(baseline), [repr(head).encode(), *blobs])
     return len(index)
 
@@ -120,11 +127,11 @@ class Pack(NamedTuple):
 
     Attributes:
         kernels: the symbol and the compressed code of each, by its key.
-        native: the executor's code, compressed, if there is any.
+        native: the compressed code of packages of native functions, by what is to be the same of these.
     """
 
     kernels: dict[str, tuple[bytes, bytes]]
-    native: bytes | None
+    native: dict[str, bytes]
 
     def kernel(self, key: str) -> KernelObject:
         """The kernel of a key that is among those."""
@@ -136,13 +143,14 @@ def read_pack(file: Path) -> Pack:
     """The content of a pack; nothing where it is damaged, or was made from other sources than these."""
     parts = disk.read(file)
     if not parts:
-        return Pack({}, None)
+        return Pack({}, {})
     head, *blobs = parts
     index = ast.literal_eval(head.decode())
     if index["sources"] != _sources():
         logger.debug("%s was made by another version of aiodev", file)
-        return Pack({}, None)
-    return Pack({key: (blobs[at], blobs[at + 1]) for key, at in index["kernels"].items()}, blobs[index["native"]])
+        return Pack({}, {})
+    kernels = {key: (blobs[at], blobs[at + 1]) for key, at in index["kernels"].items()}
+    return Pack(kernels, {key: blobs[at] for key, at in index["native"].items()})
 
 
 def are_there() -> bool:
@@ -157,19 +165,15 @@ def find_kernel(key: str) -> KernelObject | None:
         return next((pack.kernel(key) for pack in _packs() if key in pack.kernels), None)
 
 
-def find_native() -> bytes | None:
-    """The native executor's code, if it was compiled ahead. Blocks, like ``find_kernel``."""
+def find_native(package: NativePackage) -> bytes | None:
+    """The code of a package of native functions, if it was compiled ahead. Blocks, like ``find_kernel``."""
+    key = _identity(package)
     with _lock:
-        return next((zlib.decompress(pack.native) for pack in _packs() if pack.native), None)
+        return next((zlib.decompress(pack.native[key]) for pack in _packs() if key in pack.native), None)
 
 
-def _emit_native(baseline: str) -> bytes:
-    from aiodev._backends.cpu import executor as native
-    from aiodev._native.emit import emit
-
-    variables = target_variables(baseline)
-    machine = make_machine(variables["NUMBA_CPU_NAME"], variables["NUMBA_CPU_FEATURES"])
-    return emit(native.__name__, [getattr(native, name) for name in native.__all__], machine)
+def _identity(package: NativePackage) -> str:
+    return f"{package.name} {package.key(distributions=())}"
 
 
 def _sources() -> str:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from aiodev._backends.cpu import executor as native
-from aiodev._backends.cpu.code_cache import native_key
+from aiodev._backends.cpu.code_cache import EXECUTOR
 from aiodev._backends.cpu.executor.crowding import ALWAYS
 from aiodev._backends.cpu.host import HostExecutor
 from aiodev._backends.cpu.structs import (
@@ -48,7 +48,6 @@ from aiodev._backends.executor.arena import arena, words_at
 from aiodev._backends.executor.structs import FAULT_SLOTS, KIND_DEPENDENCY, KIND_KERNEL, KIND_WITHDRAWN, NEVER, Waker
 from aiodev._core.backend.interface import COUNTER_WORDS, Command, Fault, ScheduleStep
 from aiodev._core.backend.trace_log import TraceLog
-from aiodev._native import native_code
 from aiodev._native.fields import WORD, offset_of, sizeof
 from aiodev._native.native_code import COMPILED
 
@@ -72,12 +71,6 @@ def _work(work: Callable[[int, int], None], device: int, worker: int) -> None:
     work(device, worker)
 
 
-def _compiled_ahead() -> bytes | None:
-    from aiodev._backends.cpu.compile import prebuilt  # which imports LLVM
-
-    return prebuilt.find_native()
-
-
 class _Room:
     """Capacity of a device's heaps: how many queues it has, and for how many there are places."""
 
@@ -97,7 +90,7 @@ class NativeExecutor(HostExecutor):
     arm = forgive = create_gate = gate = open_gate = withdraw = COMPILED
 
     def __init__(self, device_count: int, threads_per_device: int, spin_ns: int, reserve: int = 0) -> None:
-        code = self._code = native_code.load(native.__name__, native_key(), _compiled_ahead)
+        code = self._code = EXECUTOR.load()
         self.thread_count = self._limit = threads_per_device
         self._reserve, self._reserve_held = reserve, False
         self.decode_error = _undecoded

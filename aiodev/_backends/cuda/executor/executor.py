@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from aiodev._backends.cuda import executor as native, structs, tuning
-from aiodev._backends.cuda.code_cache import native_key
+from aiodev._backends.cuda.code_cache import EXECUTOR
 from aiodev._backends.cuda.driver import CHANNELS_SETTING, DEFAULT_CHANNELS, MOST_CHANNELS, Driver, DriverError
 from aiodev._backends.cuda.executor import ptx
 from aiodev._backends.cuda.executor.steps import Steps
@@ -40,7 +40,6 @@ from aiodev._core.at_fork import first_in_child
 from aiodev._core.backend.interface import COUNTER_WORDS, Command, Executor, Fault
 from aiodev._core.errors import CaptureError, DeviceError, DeviceLostError
 from aiodev._core.streams.native_calls import may_wait
-from aiodev._native import native_code
 from aiodev._native.fields import LINE, WORD, Cell, offset_of, sizeof
 from aiodev._native.native_code import COMPILED
 
@@ -281,7 +280,7 @@ class CUDAExecutor(Executor):
     has_buffers = True
 
     def __init__(self, driver: Driver, device_count: int, spin_ns: int, wait_by: int = structs.BY_POLL) -> None:
-        self.code = native_code.load(native.__name__, native_key())
+        self.code = EXECUTOR.load()
         self.driver, self.spin_ns, self.wait_by = driver, spin_ns, wait_by
         self.explain: Callable[[int, int, int, int], BaseException] = _unexplained
         self._lock = threading.Lock()
