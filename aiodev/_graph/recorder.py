@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 import sys
@@ -25,6 +26,8 @@ from aiodev._core.timeline.timeline import Timeline
 from aiodev._generator.generator import Generator
 from aiodev._generator.recording import Recording as Draws, move_on
 from aiodev._kernel.compile.service import PendingKernel, by_entry
+from aiodev._kernel.dispatch.native_functions import native_function
+from aiodev._kernel.dispatch.states import RecordedLaunch
 from aiodev._memory.buffer import Buffer
 from aiodev._memory.pool import MemoryPool
 
@@ -189,6 +192,7 @@ class RecordedTimeline(Timeline):
         self._recorder, self._lane = recorder, lane
         self.counters = counters
         super().__init__(base.handle, base.device, base.priority, False, base.stream_id)
+        self.noted = recorder.held
 
     def _connect(self) -> None:
         self.operations, self.queue = self._recorder, self._lane + 1
@@ -432,7 +436,7 @@ class Recorder(Executor):
                 for line, value in others:
                     buffer._record_write(line, value)
             for timeline in self._timelines:
-                timeline.recording = None
+                timeline.recording = timeline.noted = None
                 timeline.lose(CaptureError(reason))
                 timeline.needed.append([0, None])  # so that nobody finds it done without asking `let_go`
                 del timeline._recorder  # the two would hold each other, and the memory of the graph
@@ -564,23 +568,20 @@ class Recorder(Executor):
 
     def launcher(self, queue: int) -> Callable[[int, int, bytes, int], int]:
         """What launches on a captured stream go through: capturing them is to cost what launching does."""
-        lane, counters = queue - 1, self._counters[queue]
-        append, blocks, kernels = self._submitted.append, self._blocks, self._kernels
-
-        def launch(entry: int, size: int, arguments: bytes, site: int) -> int:
-            if entry not in kernels:
-                kernels[entry] = by_entry[entry]
-            if blocks:
-                return self._append(Node(lane, 0, "launch", entry, size, arguments, site, kernels[entry]))
-            one = lane, entry, size, arguments, site
-            value = counters[SUBMITTED] = counters[SUBMITTED] + 1
-            append(one)  # no other call since the tuple was made: no thread, finalizer or signal has come in between
-            return value
-
-        return launch
+        launch = functools.partial(self.launch, queue)
+        own = RecordedLaunch(queue - 1, self._counters[queue], self._submitted, self._kernels, self._blocks, launch)
+        return native_function("record_launch", own) or launch
 
     def launch(self, queue: int, entry: int, size: int, arguments: bytes, site: int) -> int:
-        return self.launcher(queue)(entry, size, arguments, site)
+        lane, counters, kernels = queue - 1, self._counters[queue], self._kernels
+        if entry not in kernels:
+            kernels[entry] = by_entry[entry]
+        if self._blocks:
+            return self._append(Node(lane, 0, "launch", entry, size, arguments, site, kernels[entry]))
+        append, one = self._submitted.append, (lane, entry, size, arguments, site)
+        value = counters[SUBMITTED] = counters[SUBMITTED] + 1
+        append(one)  # no other call since the tuple was made: no thread, finalizer or signal has come in between
+        return value
 
     def copy(self, queue: int, dst: int, src: int, nbytes: int) -> int:
         return self._append(Node(queue - 1, 0, "copy", 0, nbytes, _pair(dst, src), _site(), None))
@@ -611,7 +612,7 @@ class Recorder(Executor):
             item.is_inside = True
         submitted = self._submitted
         item.value = counters[SUBMITTED] = counters[SUBMITTED] + 1
-        submitted.append(item)  # nothing comes in between, as in `launcher`
+        submitted.append(item)  # nothing comes in between, as in `launch`
         return item.value
 
     # Blocks

@@ -68,6 +68,7 @@ class TimelineView(Object):
     """A timeline."""
 
     counters: MemoryView = slot(Timeline, "counters")  #: or another sequence
+    noted: int = slot(Timeline, "noted")  #: a dict, or Python's None
 
 
 class AllocatorView(Object):

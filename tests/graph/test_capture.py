@@ -10,10 +10,17 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from captured import add_one, double, ready
+from native import load_native
 
 import aiodev
 from aiodev import kernels
+from aiodev._graph import recorder
 from aiodev.testing import Latch
+
+
+@aiodev.kernel
+def add_to(i, x, y):
+    y[i] += x[i]
 
 
 async def test_nothing_runs_before_the_replay(device: str) -> None:
@@ -43,6 +50,32 @@ async def test_default_stream_of_capture_is_its_own(device: str) -> None:
 async def _double_on_the_default_stream(x: aiodev.Array) -> None:
     with aiodev.default_stream(x.device):
         await double[4](x)
+
+
+@pytest.mark.parametrize("is_native", [True, False])
+async def test_what_is_noted_of_memory_that_was_there(is_native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it is written, also where it was read first; nothing of a stream that is not captured. By either launcher."""
+    if is_native:
+        load_native()
+    else:
+        monkeypatch.setattr(recorder, "native_function", lambda name, own: None)
+    x, y, unused = [await ready(aiodev.ones(4, device="cpu")) for _ in range(3)]
+    stream, beside = aiodev.Stream("cpu"), aiodev.Stream("cpu")
+    async with aiodev.capture(stream) as graph:
+        held = stream.timeline.noted
+        assert held is not None and not held
+        for expected in ({x._buffer: False, y._buffer: True}, {x._buffer: False, y._buffer: True}):
+            add_to[4, stream](x, y)
+            assert held == expected
+        for _ in range(2):
+            double[4, stream](x)
+            assert held == {x._buffer: True, y._buffer: True}
+        double[4, beside](unused)
+        assert beside.timeline.noted is None and unused._buffer not in held
+        recorded = stream.timeline
+    assert recorded.noted is None
+    await graph.replay()
+    assert await y.tolist() == [3] * 4 and await x.tolist() == [4] * 4 and await unused.tolist() == [2] * 4
 
 
 async def test_library_operations_views_and_copies(device: str) -> None:

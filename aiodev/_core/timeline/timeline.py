@@ -28,7 +28,7 @@ import logging
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -103,6 +103,7 @@ class Timeline:
         "held",
         "lost",
         "needed",
+        "noted",
         "operations",
         "owned",
         "parked",
@@ -131,6 +132,8 @@ class Timeline:
         self.stream_id = stream_id
         self.lost: BaseException | None = None
         self.recording: Recording | None = None  #: the graph that operations are captured into
+        #: Of a graph's, memory of before the capture whose use is noted, and whether it is written. Native code looks there.
+        self.noted: Mapping[Any, bool] | None = None
         self.owned = False  #: others stand for all of its operations, or who asked for them: nobody else hears of its failures
         self.frontier: tuple[int, Clock] = (0, NO_CLOCK)
         #: For debugging, those of before that operations which are not done have; else None.

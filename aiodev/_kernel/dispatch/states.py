@@ -25,9 +25,9 @@ from aiodev._kernel.dispatch.parameters import MISSING
 from aiodev._kernel.dispatch.signature import ARRAY, ARRAYS, COMPLEX, READ
 from aiodev._memory import allocators, views as memory_views
 from aiodev._memory.buffer import Buffer, record_torn
-from aiodev._memory.views import BufferView
+from aiodev._memory.views import BufferView, TimelineView
 from aiodev._native.fields import WORD, Cell, Struct, words
-from aiodev._native.objects import Bytes, Object, Tuple, slot
+from aiodev._native.objects import Bytes, List, Object, Tuple, slot
 
 if TYPE_CHECKING:
     from aiodev._core.backend.device import Device
@@ -39,8 +39,8 @@ __all__ = [
     "VIEWS", "AddressPlace", "Apart", "ApartPlace", "ArrayView", "Bound", "BoundCall", "BoundCallView", "Branch",
     "BranchView", "BufferView", "CompletionView", "FamilyView", "FormView", "FrameView", "KernelCall", "KernelCallView",
     "KnownView", "LengthPlace", "NumberPlace", "OperandPlace", "OperationCall", "OperationCallView", "OperationPlan",
-    "PlanView", "RepeatedCall", "RepeatedCallView", "RepeatedPlan", "RepeatedStep", "RepeatedStepView", "StreamView", "Uses",
-    "UsesView", "uses_of",
+    "PlanView", "RecordedLaunch", "RecordedLaunchView", "RepeatedCall", "RepeatedCallView", "RepeatedPlan", "RepeatedStep",
+    "RepeatedStepView", "StreamView", "TimelineView", "Uses", "UsesView", "uses_of",
 ]  # fmt: skip
 
 #: Parameters that a kernel may have, and operands and results of an operation, to be launched by native code, which has them on
@@ -260,6 +260,33 @@ class OperationCall:
             parameters, *(in_place or (-1, -1)), sequences if sequences > 1 else 0, len(operands), len(options),
             *[place for place, _ in options], *[word for each in operands for word in each],
         )  # fmt: skip
+
+
+class RecordedLaunch:
+    """What launches on a stream that is captured go by.
+
+    Attributes:
+        blocks: those that are open, in which launches are other ones.
+        counters: of the stream's timeline.
+        kernels: by the entries of those that were launched before.
+        lane: the stream's number.
+        slow: takes any launch, and learns kernels.
+        submitted: the list of launches, of each the lane and what it is given.
+    """
+
+    __slots__ = ("blocks", "counters", "kernels", "lane", "slow", "submitted")
+
+    def __init__(
+        self,
+        lane: int,
+        counters: list[int],
+        submitted: list[Any],
+        kernels: dict[int, PendingKernel],
+        blocks: list[Any],
+        slow: Callable[[int, int, bytes, int], int],
+    ) -> None:
+        self.lane, self.counters, self.submitted, self.kernels = lane, counters, submitted, kernels
+        self.blocks, self.slow = blocks, slow
 
 
 class Apart(NamedTuple):
@@ -486,6 +513,17 @@ class RepeatedCallView(Object):
     steps: Tuple = slot(RepeatedCall, "steps")
 
 
+class RecordedLaunchView(Object):
+    """What launches on a stream that is captured go by."""
+
+    blocks: List = slot(RecordedLaunch, "blocks")
+    counters: List = slot(RecordedLaunch, "counters")
+    kernels: int = slot(RecordedLaunch, "kernels")
+    lane: int = slot(RecordedLaunch, "lane")
+    slow: int = slot(RecordedLaunch, "slow")
+    submitted: int = slot(RecordedLaunch, "submitted")
+
+
 class FamilyView(Object):
     """A family."""
 
@@ -538,6 +576,7 @@ class BoundCallView(Object):
 VIEWS: tuple[type[Struct], ...] = (
     *memory_views.VIEWS, *array_views.VIEWS, FrameView, StreamView, CompletionView, UsesView, BranchView, KernelCallView,
     BoundCallView, RepeatedStepView, RepeatedCallView, FamilyView, OperationCallView,
+    RecordedLaunchView,
 )  # fmt: skip
 
 #: In the order of :class:`KnownView`.

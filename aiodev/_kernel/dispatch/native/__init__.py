@@ -16,6 +16,7 @@ which check everything and say what is wrong. What they go by, those have found 
 from aiodev._kernel.dispatch.native.launch import choose_launch, launch_bound, launch_kernel
 from aiodev._kernel.dispatch.native.memory import allocate_array, allocate_buffer, release_buffer
 from aiodev._kernel.dispatch.native.operation import call_operation
+from aiodev._kernel.dispatch.native.record import record_launch
 from aiodev._kernel.dispatch.native.repeat import repeat
 from aiodev._kernel.dispatch.native.views import (
     broadcast_array,
@@ -27,5 +28,5 @@ from aiodev._kernel.dispatch.native.views import (
 
 __all__ = [
     "allocate_array", "allocate_buffer", "broadcast_array", "call_operation", "choose_launch", "exchange_array", "index_array",
-    "launch_bound", "launch_kernel", "release_buffer", "repeat", "reshape_array", "transpose_array",
+    "launch_bound", "launch_kernel", "record_launch", "release_buffer", "repeat", "reshape_array", "transpose_array",
 ]  # fmt: skip

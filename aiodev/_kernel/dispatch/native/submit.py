@@ -8,6 +8,7 @@ from aiodev._kernel.dispatch.states import (
     FrameView,
     KnownView,
     StreamView,
+    TimelineView,
     UsesView,
 )
 from aiodev._native.compile import inner
@@ -223,6 +224,12 @@ def _note(known: KnownView, buffer: BufferView, timeline: int, value: int, numbe
                 decrement(last)
             return 1
         method_name = known.record_read
+    noted = TimelineView(timeline).noted
+    if noted != known.none:
+        use = dict_item(noted, buffer)
+        if use == known.arrays.true or (use != 0 and is_written == 0):
+            return 1
+        clear_error()
     words: Cell[int] = Cell(on_stack(WORD * 3))
     words[0].value = buffer.address
     words[1].value = timeline
