@@ -185,7 +185,8 @@ async def _tokens(run: Run, sessions: int) -> Figure:
         values = await run.medians({name: functools.partial(rate, name) for name in ways})
     texts = {name: result.texts for name, result in results.items()}
     assert all(text == texts["aiodev"][0] for own in texts.values() for text in own), texts
-    bars = [Bar("NumPy, to_thread", at_least=2.5 if sessions == 1 else 2), Bar("aiodev, not captured", at_least=1.2 if sessions == 1 else 2)]
+    single = sessions == 1
+    bars = [Bar("NumPy, to_thread", at_least=2.5 if single else 2), Bar("aiodev, not captured", at_least=1.2 if single else 2)]
     plural = "session" if sessions == 1 else "sessions"
     return Figure(f"steps of a small transformer, {sessions} {plural}", "tokens/s", values, bars)
 
