@@ -35,6 +35,9 @@ RECURS: Final = 128
 #: Lines of a plan at most: conditions, and quotients. Larger: plans that take longer to look at than a body to run; smaller:
 #: bodies that decide much have none.
 MOST_LINES: Final = 200
+#: Terms, and factors of one, of what takes the place of a length that is equal to it. Larger: expressions that take long to
+#: compute; smaller: more conditions that follow from others.
+MOST_TERMS: Final = 8
 #: Plans of calls that differ in lengths alone. Larger: more of them are tried in vain, which takes a microsecond each; smaller:
 #: where launches are chosen by the length, some lengths have none.
 MOST_PLANS: Final = 32

@@ -16,6 +16,7 @@ from length_programs import lengths, programs, run
 from selection import examples
 
 from aiodev._kernel.symbolic.length import Length, NotSymbolic, Quotient, Trace, example, refusals
+from aiodev._kernel.tuning import MOST_TERMS
 
 
 def evaluate(trace: Trace, numbers: dict[str, int], results: list[Any]) -> list[int] | None:
@@ -81,6 +82,17 @@ def test_what_is_equal_is_replaced() -> None:
     assert m % 2 == 0 and n - 2 * (m // 2) == 0
     assert written(trace)[3:] == ["(m) // (2)", "m == q0 * 2"]
     assert m == 6 and n == 6 and stride == 24 and len(trace.lines) == 6 and not trace.is_general()
+
+
+def test_squares_of_squares_are_not_multiplied_out() -> None:
+    """A length that is equal to another one's square, and so on, stays what it is before the expressions get large."""
+    trace = Trace()
+    lengths = [trace.symbol(f"n{place}", 1) for place in range(40)]
+    for one, other in zip(lengths, lengths[1:], strict=False):
+        assert one == other * other
+    assert len(trace.lines) == 39
+    assert all(max(map(len, one.reduced)) <= MOST_TERMS for one in lengths)
+    assert lengths[0] == lengths[39] and len(trace.lines) == 40
 
 
 def test_an_index_is_the_example() -> None:

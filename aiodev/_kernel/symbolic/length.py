@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from aiodev._kernel.tuning import MOST_LINES
+from aiodev._kernel.tuning import MOST_LINES, MOST_TERMS
 
 __all__ = ["Condition", "Length", "NotSymbolic", "Quotient", "Trace", "example", "refusals"]
 
@@ -174,16 +174,23 @@ class Trace:
         return Length(self, terms, value)
 
     def _equate(self, terms: Terms) -> None:
-        """Have a symbol that is alone in a term be replaced from now on, by what it is where ``terms`` is 0."""
+        """Have a symbol that is alone in a term be replaced from now on, by what it is where ``terms`` is 0.
+
+        Not where that makes large expressions, as of a square of a square.
+        """
         for monomial, factor in terms.items():
             if len(monomial) == 1 and factor in (1, -1) and sum(monomial[0] in other for other in terms) == 1:
                 (name,) = monomial
                 own = {other: -factor * times for other, times in terms.items() if other != monomial}
+                before, self._equal = self._equal, {name: own}
+                after = {symbol: self.reduced(what) for symbol, what in before.items()} | self._equal
+                if any(max(len(what), *map(len, what), 0) > MOST_TERMS for what in after.values()):
+                    self._equal = before
+                    return
+                self._equal = after
                 if list(own.values()) == [1] and len(other := next(iter(own))) == 1:  # what is known of one is of the other
                     (least, most), (low, high) = self._bounds[name], self._bounds[other[0]]
                     self._bounds[other[0]] = max(least, low), min(most, high)
-                self._equal[name] = own
-                self._equal = {symbol: self.reduced(before) for symbol, before in self._equal.items()}
                 return
 
     def _write(self, line: Condition | Quotient) -> None:
