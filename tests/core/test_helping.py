@@ -199,34 +199,34 @@ class _Helping:
         self._told = told
 
     def __await__(self) -> Generator[Any, Any, bool]:
-        return reactor.help(self._told.timeline, 1)
+        return reactor.current_reactor().help(self._told.timeline, 1)
 
 
 async def test_one_task_helps_at_a_time() -> None:
     """Between its turns another one does not; it may afterwards, when the first was cancelled, too."""
     first, second = Told(3), Told(1)
-    helping = reactor.help(first.timeline, 1)
+    helping = reactor.current_reactor().help(first.timeline, 1)
     next(helping)
-    assert list(reactor.help(second.timeline, 1)) == [] and second.durations == []
+    assert list(reactor.current_reactor().help(second.timeline, 1)) == [] and second.durations == []
     helping.close()
-    assert list(reactor.help(second.timeline, 1)) == [] and len(second.durations) == 1
+    assert list(reactor.current_reactor().help(second.timeline, 1)) == [] and len(second.durations) == 1
 
 
 async def test_help_goes_on_turn_after_turn() -> None:
     """Until there is nothing more to do, or it is done."""
     done, endless = Told(3), Told(10)
-    assert len(list(reactor.help(done.timeline, 1))) == 2 and len(done.durations) == 3
+    assert len(list(reactor.current_reactor().help(done.timeline, 1))) == 2 and len(done.durations) == 3
     endless.timeline.reached = lambda value: False
-    assert len(list(reactor.help(endless.timeline, 1))) == 10 and len(endless.durations) == 11
+    assert len(list(reactor.current_reactor().help(endless.timeline, 1))) == 10 and len(endless.durations) == 11
 
 
 async def test_others_go_first() -> None:
     """While they have something to do nobody helps: who waits lets them have some turns, and parks then."""
     loop, told = asyncio.get_running_loop(), Told(3)
     other = loop.call_soon(int)
-    helping = reactor.help(told.timeline, 1)
+    helping = reactor.current_reactor().help(told.timeline, 1)
     next(helping)
-    assert list(reactor.help(Told(1).timeline, 1)) == []
+    assert list(reactor.current_reactor().help(Told(1).timeline, 1)) == []
     for _ in range(1, reactor.MOST_TURNS):
         next(helping)
     assert told.durations == []
@@ -244,7 +244,7 @@ async def test_what_is_done_while_others_have_their_turns_is_waited_for_no_longe
     loop, told = asyncio.get_running_loop(), Told(1)
     told.timeline.spin_ns, told.timeline.spin_doubts = 0, 1
     busy = loop.call_soon(int)
-    helping = reactor.help(told.timeline, 1)
+    helping = reactor.current_reactor().help(told.timeline, 1)
     next(helping)
     told.times = 0
     assert list(helping) == [] and told.durations == []
@@ -265,7 +265,7 @@ async def test_where_tasks_are_parked_nobody_helps() -> None:
     """Others were here before."""
     told = Told(1)
     told.timeline.parked = 1
-    assert list(reactor.help(told.timeline, 1)) == [] and told.durations == []
+    assert list(reactor.current_reactor().help(told.timeline, 1)) == [] and told.durations == []
 
 
 async def test_leisure_ends_with_what_the_loop_knows_of(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,7 +303,7 @@ async def test_a_turn_in_which_nothing_would_happen_is_left_out(waiting: Clock, 
         told = Told(1, 2 * reactor.LOOKED_NS, waiting)
         clock.work(1)
         here.turned, before = waiting.now - ago, reactor.budget.until
-        assert list(reactor.help(told.timeline, 1)) == []
+        assert list(reactor.current_reactor().help(told.timeline, 1)) == []
         assert (reactor.budget.until > before) is renewed
 
 

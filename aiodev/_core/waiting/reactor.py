@@ -78,6 +78,8 @@ class _Line:
 
     draining: weakref.WeakKeyDictionary[Any, anyio.Lock]  #: held by who waits for room in a stream; others stand behind
     ready: ReadyQueue[Any]
+    helping: bool  #: whether a task helps, between two turns
+    rests: int  #: until when no task helps, since it is not seen what others have to do
     taking_turns: bool  #: a batch is out, or about to be
     turned: int  #: when a task let others run last, by time.monotonic_ns
 
@@ -90,6 +92,8 @@ class _Line:
         def turn(self) -> Wait: ...
 
         def take_turns(self) -> None: ...
+
+        def leisure(self) -> tuple[int, int]: ...
 
         def has_others(self) -> bool: ...
 
@@ -108,6 +112,45 @@ class _Line:
         yield from self._stand(self._stand_at_the_end)
         if not self.ready.admits():
             yield from self.come_back()
+
+    def help(self, timeline: Timeline, value: int) -> Generator[Any, Any, bool]:
+        """Help with what ``value`` waits for, while there is something to do, and nothing else on the loop; whether it is done.
+
+        Of a loop's tasks one helps at a time: the others would wait for several turns of it.
+        """
+        if timeline.parked or not may_help():
+            return False
+        turns = MOST_TURNS  # that others may still take until we park
+        timeline.parked_at = time.monotonic_ns()
+        while not self.helping:
+            duration, descriptor = self.leisure()
+            if not duration:
+                if not turns or descriptor < 0:  # where it is not seen what others have to do, nor is when that is over
+                    break
+                turns -= 1
+            else:
+                began, turns = time.monotonic_ns(), MOST_TURNS
+                if not timeline.operations.help(timeline.queue, value, duration, descriptor):
+                    break
+                ended, blind = time.monotonic_ns(), descriptor < 0
+                if blind:
+                    self.rests = ended + REST * (ended - began)
+                if timeline.reached(value):
+                    note_wait(timeline)
+                    if not blind and ended - began > LOOKED_NS and began - self.turned < TURN_NS:
+                        budget.renew(fairness.clock())  # a turn would have found nothing to do
+                    break
+                if blind:
+                    break
+            self.helping = True
+            try:
+                yield from self.turn()
+            finally:
+                self.helping = False
+            if timeline.reached(value):
+                note_wait(timeline)
+                break
+        return timeline.reached(value)
 
     def come_back(self) -> Wait:
         """Resume, in a later turn, a task that was woken and not admitted."""
@@ -143,9 +186,9 @@ class AsyncioReactor(_Line):
         self.ready: ReadyQueue[asyncio.Future[None] | DoneCallback] = ReadyQueue()
         self.draining = weakref.WeakKeyDictionary()
         self.taking_turns = False
-        self.helping = False  #: whether a task helps, between two turns
+        self.helping = False
         self.turned = 0
-        self.rests = 0  #: until when no task helps, since it is not seen what others have to do
+        self.rests = 0
         self._view = LoopView.of(loop)
         loop.add_reader(self.waits.descriptor.read_end, self._wake)
 
@@ -434,19 +477,20 @@ def wait(
     if timeline.deferred:
         yield from current_reactor().start(timeline.handle)
     parked = False
-    if not (timeline.reached(value) or (not spun and spin(timeline, value)) or (yield from help(timeline, value))):
+    if not (timeline.reached(value) or (not spun and spin(timeline, value))):
         reactor = current_reactor()
-        if not timeline.parked:
-            timeline.parked_at = time.monotonic_ns()
-        while not timeline.reached(value):
-            waiter = reactor.waiter()
-            try:
-                if reactor.waits.add(timeline, value, waiter):
-                    parked = True
-                    yield from reactor.suspend(waiter)
-            finally:
-                reactor.waits.discard(timeline, value, waiter)
-        note_wait(timeline)
+        if not (yield from reactor.help(timeline, value)):
+            if not timeline.parked:
+                timeline.parked_at = time.monotonic_ns()
+            while not timeline.reached(value):
+                waiter = reactor.waiter()
+                try:
+                    if reactor.waits.add(timeline, value, waiter):
+                        parked = True
+                        yield from reactor.suspend(waiter)
+                finally:
+                    reactor.waits.discard(timeline, value, waiter)
+            note_wait(timeline)
     if parked:
         if not reactor.ready.admits():
             yield from reactor.come_back()
@@ -530,46 +574,6 @@ def at_hand(timeline: Timeline, value: int) -> bool:
     except StopIteration:
         return goes_on()
     return True
-
-
-def help(timeline: Timeline, value: int) -> Generator[Any, Any, bool]:
-    """Help with what ``value`` waits for, while there is something to do here and nothing else on the loop; whether it is done.
-
-    Of a loop's tasks one helps at a time: the others would wait for several turns of it.
-    """
-    if timeline.parked or not may_help():
-        return False
-    reactor, turns = current_reactor(), MOST_TURNS  # that others may still take until we park
-    timeline.parked_at = time.monotonic_ns()
-    while not reactor.helping:
-        duration, descriptor = reactor.leisure()
-        if not duration:
-            if not turns or descriptor < 0:  # where it is not seen what others have to do, nor is when that is over
-                break
-            turns -= 1
-        else:
-            began, turns = time.monotonic_ns(), MOST_TURNS
-            if not timeline.operations.help(timeline.queue, value, duration, descriptor):
-                break
-            ended, blind = time.monotonic_ns(), descriptor < 0
-            if blind:
-                reactor.rests = ended + REST * (ended - began)
-            if timeline.reached(value):
-                note_wait(timeline)
-                if not blind and ended - began > LOOKED_NS and began - reactor.turned < TURN_NS:
-                    budget.renew(fairness.clock())  # a turn would have found nothing to do
-                break
-            if blind:
-                break
-        reactor.helping = True
-        try:
-            yield from reactor.turn()
-        finally:
-            reactor.helping = False
-        if timeline.reached(value):
-            note_wait(timeline)
-            break
-    return timeline.reached(value)
 
 
 def forget_reactors_after_fork() -> None:
