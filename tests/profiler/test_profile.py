@@ -129,6 +129,7 @@ async def test_failures_and_what_they_keep_from_running(device) -> None:
     stream, other = aiodev.Stream(device), aiodev.Stream(device)
     x = aiodev.asarray(np.array([1.0, -1.0]), device=device)
     await checked.compile(x)
+    await aiodev.synchronize(device)  # x is written on another stream
     async with profiler.profile() as prof:
         failed = checked[2, stream](x)
         stream.copy(x, np.ones(2))
@@ -159,11 +160,12 @@ async def test_calls_and_futures_by_name(device) -> None:
 
 
 async def test_compilation_holds_the_stream(device) -> None:
-    """A kernel's first launch shows what its stream waits for."""
+    """A kernel's first launch shows what its stream waits for; one that was compiled before may be there at once."""
+    never_seen = time.time_ns()
 
     @aiodev.kernel
     def fresh(i, x):
-        x[i] += 41
+        x[i] += never_seen
 
     stream, x = aiodev.Stream(device), aiodev.zeros(4, device=device)
     async with profiler.profile() as prof:
