@@ -12,7 +12,6 @@ locked, each process makes its code for itself.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import stat
 import struct
@@ -52,7 +51,7 @@ def stored(name: str, identity: str, make: Callable[[], bytes]) -> bytes:
     directory = native_directory()
     if not directory:
         return make()
-    digest = hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()
+    digest = _digest(identity.encode(), 16).hex()
     folder = Path(directory)
     path = folder / f"{name}-{digest}.o"
     content = _read(path, identity)
@@ -63,6 +62,12 @@ def stored(name: str, identity: str, make: Callable[[], bytes]) -> bytes:
                 content = make()
                 _write(path, identity, content, alone=locked)
     return content
+
+
+def _digest(data: bytes, size: int) -> bytes:
+    import hashlib  # here, and so off the loop: it loads OpenSSL
+
+    return hashlib.blake2b(data, digest_size=size).digest()
 
 
 def _read(path: Path, identity: str) -> bytes | None:
@@ -93,7 +98,7 @@ def _content(data: bytes, identity: bytes) -> bytes | None:
         return None
     magic, digest, identity_bytes, content_bytes = _HEADER.unpack_from(data)
     rest = data[8 + len(digest) :]
-    if magic != _MAGIC or hashlib.blake2b(rest, digest_size=32).digest() != digest:
+    if magic != _MAGIC or _digest(rest, 32) != digest:
         return None
     begin = _HEADER.size + identity_bytes
     if data[_HEADER.size : begin] != identity or len(data) != begin + content_bytes:
@@ -105,7 +110,7 @@ def _write(path: Path, identity: str, content: bytes, alone: bool) -> None:
     """Keep a content. A cache that cannot be written to is no error: the next process makes it again."""
     name = identity.encode()
     rest = struct.pack("<QQ", len(name), len(content)) + name + content
-    data = _MAGIC + hashlib.blake2b(rest, digest_size=32).digest() + rest
+    data = _MAGIC + _digest(rest, 32) + rest
     try:
         for left in path.parent.glob(UNFINISHED + "*") if alone else ():  # of processes that were killed
             left.unlink()
