@@ -22,7 +22,7 @@ import ctypes
 import sys
 from typing import Any
 
-from aiodev._native.compile import External, inner, int32, int64, void
+from aiodev._native.compile import External, inner, int32, int64, intrinsic, void
 from aiodev._native.fields import Cell, Struct, at, words
 
 __all__ = [
@@ -36,7 +36,7 @@ __all__ = [
 #: The symbol of the table that a module of native code has, and the objects whose addresses it holds. Behind them is the one
 #: that whoever loads the code has given it.
 TABLE = "aiodev_objects"
-OBJECTS: tuple[Any, ...] = (MemoryError, TypeError, bytes, None)
+OBJECTS: tuple[Any, ...] = (MemoryError, TypeError, bytes, None, int)
 
 
 class Object(Struct):
@@ -95,17 +95,33 @@ _DIGIT_BITS = 30
 _DIGIT = (1 << _DIGIT_BITS) - 1
 
 
+@intrinsic
+def _int_class(builder: Any) -> Any:
+    """The class of ints."""
+    from llvmlite import ir
+
+    place = [ir.Constant(ir.IntType(32), number) for number in (0, OBJECTS.index(int))]
+    return builder.load(builder.gep(builder.module.globals[TABLE], place))
+
+
 @inner
 def as_int(number: int) -> int:
-    """An int as a word; -1, with an exception set, where it is too large. It must be one: most are read where they lie."""
-    found = Int(number)
-    if found.size == _SHORT:
-        return found.digits & _DIGIT
-    if found.size == _ADDRESS:
-        return (found.digits & _DIGIT) | (found.digits >> 32 << _DIGIT_BITS)
-    if found.size == _ZERO:
-        return 0
+    """An integer as a word; -1, with an exception set, where it is too large, or none. Short ints are read where they lie."""
+    if Object(number).type == _int_class():
+        value = _short(Int(number))
+        if value >= 0:
+            return value
     return _as_int(number)
+
+
+@inner
+def _short(number: Int) -> int:
+    """An int of up to two digits, which is not less than 0; -1 for any other."""
+    if number.size == _SHORT:
+        return number.digits & _DIGIT
+    if number.size == _ADDRESS:
+        return (number.digits & _DIGIT) | (number.digits >> 32 << _DIGIT_BITS)
+    return 0 if number.size == _ZERO else -1
 
 
 def slot(owner: type, name: str) -> Any:
@@ -127,8 +143,9 @@ def offsets_of(*views: type[Struct]) -> str:
 
 def _reads_ints() -> bool:
     """Whether ints that are read where they lie are these."""
-    read = as_int.py_func  # type: ignore[attr-defined]
-    return all(read(id(number)) == number for number in (0, 1, 255, _DIGIT, 1 << 30, 1 << 31, (1 << 47) + 7, (1 << 60) - 1))
+    read = _short.py_func  # type: ignore[attr-defined]
+    numbers = 0, 1, 255, _DIGIT, 1 << 30, 1 << 31, (1 << 47) + 7, (1 << 60) - 1
+    return all(read(Int(id(number))) == number for number in numbers) and read(Int(id(-5))) == read(Int(id(1 << 60))) == -1
 
 
 class _Probe:

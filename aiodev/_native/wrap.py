@@ -17,7 +17,7 @@ from aiodev._native.translate import WORD, Module, may_raise
 
 __all__ = ["make_module", "symbol"]
 
-_MEMORY_ERROR, _TYPE_ERROR, _BYTES, _NONE = range(len(OBJECTS))
+_MEMORY_ERROR, _TYPE_ERROR, _BYTES, _NONE, _ = range(len(OBJECTS))
 _HALF = ir.IntType(32)
 _VOID = ir.VoidType()
 

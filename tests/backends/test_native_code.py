@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given as examples_of, strategies as st
 
@@ -445,3 +446,16 @@ def test_ints_are_read_where_they_lie(read_int: Callable[[int], int], number: in
         else:
             with pytest.raises(OverflowError):
                 read_int(value)
+
+
+@pytest.mark.parametrize("value", [True, False, np.int64(7), np.uint8(0), np.int64(-1), np.int64(1 << 40)])
+def test_other_integers_are_asked(read_int: Callable[[int], int], value: Any) -> None:
+    """NumPy's have their value where an int has its size."""
+    assert read_int(value) == int(value)
+
+
+def test_what_is_no_integer_is_refused(read_int: Callable[[Any], int]) -> None:
+    """A float, of which some have the bits of an int's size."""
+    for value in (1.0, 5e-324, None, "1"):
+        with pytest.raises(TypeError):
+            read_int(value)
