@@ -37,7 +37,8 @@ from aiodev._core.streams.stream import Stream
 from aiodev._core.timeline.recording import Recording, under_way
 from aiodev._core.tuning import PERIOD_NS
 from aiodev._core.waiting import fairness
-from aiodev._core.waiting.reactor import Wait, current_reactor, others_first
+from aiodev._core.waiting.line import Wait
+from aiodev._core.waiting.reactor import current_reactor, others_first
 
 __all__ = ["Pass"]
 

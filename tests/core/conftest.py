@@ -16,7 +16,7 @@ from aiodev._core.backend.handle import BackendHandle
 from aiodev._core.backend.interface import COMPLETED, Backend, Capabilities, DeviceProperties
 from aiodev._core.backend.registry import Registry, registry
 from aiodev._core.timeline.timeline import living_timelines
-from aiodev._core.waiting import fairness, reactor, spinning
+from aiodev._core.waiting import asyncio_reactor, fairness, line, reactor, spinning
 from aiodev.testing import SimulatedBackend
 
 
@@ -158,6 +158,6 @@ def waiting(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock that says how long a wait or a part of the work took: a test lets that time pass."""
     made = Clock()
     made.work(10**9)
-    for module in (reactor, spinning):
+    for module in (asyncio_reactor, line, reactor, spinning):
         monkeypatch.setattr(module, "time", made)
     return made

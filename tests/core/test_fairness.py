@@ -15,7 +15,7 @@ from turns import WORK, Clock, Turns
 import aiodev
 from aiodev._core.tuning import AWAITS, PERIOD_NS, SHARE_NS
 from aiodev._core.waiting import fairness
-from aiodev._core.waiting.fairness import ReadyQueue
+from aiodev._core.waiting.trio_reactor import ReadyQueue
 from aiodev.testing import Latch
 
 
@@ -363,7 +363,7 @@ def test_the_line_is_first_in_first_out(clock: Clock) -> None:
     went = []
     for newcomer in range(5, 20):
         went += run(queue, clock, WORK)
-        queue.add(newcomer)
+        queue.append(newcomer)
     while queue:
         went += run(queue, clock, WORK)
     assert went == list(range(20))

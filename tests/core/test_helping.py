@@ -17,8 +17,11 @@ from turns import Clock
 
 import aiodev
 from aiodev._core.config import Settings
-from aiodev._core.waiting import reactor, spinning
-from aiodev._core.waiting.reactor import AsyncioReactor, current_reactor
+from aiodev._core.tuning import BLIND_TURN_NS, LOOKED_NS, MOST_TURNS, TURN_NS
+from aiodev._core.waiting import spinning
+from aiodev._core.waiting.asyncio_reactor import AsyncioReactor
+from aiodev._core.waiting.fairness import budget
+from aiodev._core.waiting.reactor import current_reactor
 from aiodev.testing import held_workers
 
 native = pytest.mark.skipif(
@@ -199,35 +202,35 @@ class _Helping:
         self._told = told
 
     def __await__(self) -> Generator[Any, Any, bool]:
-        return reactor.current_reactor().help(self._told.timeline, 1)
+        return current_reactor().help(self._told.timeline, 1)
 
 
 async def test_one_task_helps_at_a_time() -> None:
     """Between its turns another one does not; it may afterwards, when the first was cancelled, too."""
     first, second = Told(3), Told(1)
-    helping = reactor.current_reactor().help(first.timeline, 1)
+    helping = current_reactor().help(first.timeline, 1)
     next(helping)
-    assert list(reactor.current_reactor().help(second.timeline, 1)) == [] and second.durations == []
+    assert list(current_reactor().help(second.timeline, 1)) == [] and second.durations == []
     helping.close()
-    assert list(reactor.current_reactor().help(second.timeline, 1)) == [] and len(second.durations) == 1
+    assert list(current_reactor().help(second.timeline, 1)) == [] and len(second.durations) == 1
 
 
 async def test_help_goes_on_turn_after_turn() -> None:
     """Until there is nothing more to do, or it is done."""
     done, endless = Told(3), Told(10)
-    assert len(list(reactor.current_reactor().help(done.timeline, 1))) == 2 and len(done.durations) == 3
+    assert len(list(current_reactor().help(done.timeline, 1))) == 2 and len(done.durations) == 3
     endless.timeline.reached = lambda value: False
-    assert len(list(reactor.current_reactor().help(endless.timeline, 1))) == 10 and len(endless.durations) == 11
+    assert len(list(current_reactor().help(endless.timeline, 1))) == 10 and len(endless.durations) == 11
 
 
 async def test_others_go_first() -> None:
     """While they have something to do nobody helps: who waits lets them have some turns, and parks then."""
     loop, told = asyncio.get_running_loop(), Told(3)
     other = loop.call_soon(int)
-    helping = reactor.current_reactor().help(told.timeline, 1)
+    helping = current_reactor().help(told.timeline, 1)
     next(helping)
-    assert list(reactor.current_reactor().help(Told(1).timeline, 1)) == []
-    for _ in range(1, reactor.MOST_TURNS):
+    assert list(current_reactor().help(Told(1).timeline, 1)) == []
+    for _ in range(1, MOST_TURNS):
         next(helping)
     assert told.durations == []
     other.cancel()
@@ -235,7 +238,7 @@ async def test_others_go_first() -> None:
     next(helping)
     assert len(told.durations) == 1
     busy = loop.call_soon(int)
-    assert len(list(helping)) == reactor.MOST_TURNS and len(told.durations) == 1
+    assert len(list(helping)) == MOST_TURNS and len(told.durations) == 1
     busy.cancel()
 
 
@@ -244,7 +247,7 @@ async def test_what_is_done_while_others_have_their_turns_is_waited_for_no_longe
     loop, told = asyncio.get_running_loop(), Told(1)
     told.timeline.spin_ns, told.timeline.spin_doubts = 0, 1
     busy = loop.call_soon(int)
-    helping = reactor.current_reactor().help(told.timeline, 1)
+    helping = current_reactor().help(told.timeline, 1)
     next(helping)
     told.times = 0
     assert list(helping) == [] and told.durations == []
@@ -265,7 +268,7 @@ async def test_where_tasks_are_parked_nobody_helps() -> None:
     """Others were here before."""
     told = Told(1)
     told.timeline.parked = 1
-    assert list(reactor.current_reactor().help(told.timeline, 1)) == [] and told.durations == []
+    assert list(current_reactor().help(told.timeline, 1)) == [] and told.durations == []
 
 
 async def test_leisure_ends_with_what_the_loop_knows_of(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +277,7 @@ async def test_leisure_ends_with_what_the_loop_knows_of(monkeypatch: pytest.Monk
     now = loop.time()
     monkeypatch.setattr(loop, "time", lambda: now)
     duration, descriptor = here.leisure()
-    assert duration == reactor.TURN_NS and descriptor >= 0
+    assert duration == TURN_NS and descriptor >= 0
     timer = loop.call_later(0.001, int)
     assert 0 < here.leisure()[0] <= 1_000_000
     timer.cancel()
@@ -290,7 +293,7 @@ def test_a_loop_that_cannot_be_looked_into_is_kept_for_less() -> None:
     """Such as one that is not asyncio's own."""
     loop: Any = SimpleNamespace(add_reader=lambda *_: None)
     here = AsyncioReactor(loop)
-    assert here.leisure() == (reactor.BLIND_TURN_NS, -1)
+    assert here.leisure() == (BLIND_TURN_NS, -1)
     here.waits.recycle()
 
 
@@ -299,12 +302,12 @@ async def test_a_turn_in_which_nothing_would_happen_is_left_out(waiting: Clock, 
     here = current_reactor()
     await asyncio.sleep(0)
 
-    for ago, renewed in ((0, True), (2 * reactor.TURN_NS, False)):
-        told = Told(1, 2 * reactor.LOOKED_NS, waiting)
+    for ago, renewed in ((0, True), (2 * TURN_NS, False)):
+        told = Told(1, 2 * LOOKED_NS, waiting)
         clock.work(1)
-        here.turned, before = waiting.now - ago, reactor.budget.until
-        assert list(reactor.current_reactor().help(told.timeline, 1)) == []
-        assert (reactor.budget.until > before) is renewed
+        here.turned, before = waiting.now - ago, budget.until
+        assert list(current_reactor().help(told.timeline, 1)) == []
+        assert (budget.until > before) is renewed
 
 
 def test_nobody_helps_when_the_loop_is_to_stop() -> None:
@@ -328,7 +331,7 @@ def test_loops_that_cannot_be_looked_into_are_not_kept_from_others(waiting: Cloc
             await asyncio.gather(*map(awaiting, tolds))
             waiting.work(20_000)  # what else the loop does
         durations = [duration for told in tolds for duration in told.durations]
-        assert set(durations) == {reactor.BLIND_TURN_NS}
+        assert set(durations) == {BLIND_TURN_NS}
         return len(durations) * 200_000, waiting.now - began
 
     helped, elapsed = uvloop.run(main())

@@ -15,7 +15,8 @@ from aiodev._core.waiting import callbacks
 from aiodev._core.waiting.blocking import wait_blocking
 from aiodev._core.waiting.callbacks import DoneCallback
 from aiodev._core.waiting.fairness import budget
-from aiodev._core.waiting.reactor import DONE, at_hand, goes_on, others_first, wait, wait_any
+from aiodev._core.waiting.line import DONE
+from aiodev._core.waiting.reactor import at_hand, goes_on, others_first, wait, wait_any
 
 __all__ = ["Completion", "as_completed"]
 

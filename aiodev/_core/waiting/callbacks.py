@@ -15,7 +15,7 @@ from aiodev._core.waiting.watcher import watcher
 
 if TYPE_CHECKING:
     from aiodev._core.timeline.timeline import Timeline
-    from aiodev._core.waiting.reactor import Reactor
+    from aiodev._core.waiting.line import Line
 
 logger = logging.getLogger("aiodev")
 
@@ -53,7 +53,7 @@ class DoneCallback:
         self._is_next = False  # the loop was told to call it in its next turn
         self._over = False  # it was called, or is not to be
         try:
-            self._reactor: Reactor | None = current_reactor()
+            self._reactor: Line | None = current_reactor()
         except RuntimeError:  # no loop runs here
             self._reactor = None
 
@@ -68,7 +68,7 @@ class DoneCallback:
         elif timeline.reached(value) or not reactor.waits.add(timeline, value, self):
             self._call_soon(reactor)
 
-    def _call_soon(self, reactor: Reactor) -> None:
+    def _call_soon(self, reactor: Line) -> None:
         """Have the loop call it in its next turn, behind those that came before and may still be in the wait set."""
         waiting = []
         for callback in reversed(self._completion._callbacks):
@@ -88,29 +88,20 @@ class DoneCallback:
                 if current_reactor() is self._reactor:
                     self._reactor.waits.discard(self._completion.timeline, self._completion.value, self)
 
-    def done(self) -> bool:
+    @property
+    def is_over(self) -> bool:
         """Whether there is nothing left to do."""
         return self._over
 
-    def set_result(self, result: None) -> None:
-        """Called by asyncio's reactor: the callback's turn may have come."""
+    def resume(self) -> None:
+        """Called by the reactor: the callback's turn has come."""
         assert self._reactor is not None
-        self._reactor.call_soon(self, in_turn=True)
+        self._reactor.call_in_turn(self)
 
-    def wake(self) -> None:
-        """Called by trio's reactor: this turn is as good as the next."""
-        self._take_turn(self.call_in_context)
-
-    def call_in_turn(self) -> None:
-        """Call the function, if this turn has had less than its time; else stand in line again."""
-        self._take_turn(self.call)
-
-    def _take_turn(self, call: Callable[[], None]) -> None:
+    def resume_soon(self) -> None:
+        """As ``resume``, in a turn of its own."""
         assert self._reactor is not None
-        if self._over or self._reactor.ready.admits():
-            call()
-        else:
-            self._reactor.stand_again(self)
+        self._reactor.call_soon(self)
 
     def call(self) -> None:
         """Call the function."""

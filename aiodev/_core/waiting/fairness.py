@@ -14,8 +14,8 @@ of the loop finds done.
 2.  Tasks that yield for the time, and tasks whose operation is done, stand in one line, first in, first out. They are resumed
     in batches, and before each batch there is a turn of the loop in which no task of the line runs, but timers that are due do.
     Nor does one then that awaits for the first time: it finds the period over, and stands in line.
-3.  A task that is resumed when its batch has had its time already goes back to the head of the line. The first of a batch
-    always goes on, so the line always moves.
+3.  A batch ends when it has had its time; who has not gone on by then stays, or is again, at the head of the line. The first of
+    a batch always goes on, so the line always moves.
 
 So a timer is late by no more than one stretch of work between two awaits, and ``PERIOD_NS``.
 
@@ -26,18 +26,13 @@ one round trip, and no look-up of the current task is needed where a nanosecond 
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Iterable
 from itertools import repeat, starmap, takewhile
 from time import perf_counter_ns
-from typing import Generic, TypeVar
 
-from aiodev._core.tuning import AWAITS, FIRST_BATCH, LARGEST_BATCH, PERIOD_NS, SHARE_NS
+from aiodev._core.tuning import AWAITS, PERIOD_NS, SHARE_NS
 
 #: The clock of budgets, in ns. A test may replace it; the new one counts from the next renewal of a budget on.
 clock = perf_counter_ns
-
-_Token = TypeVar("_Token")
 
 
 class Budget(threading.local):
@@ -81,65 +76,3 @@ class Budget(threading.local):
 
 
 budget = Budget()
-
-
-class ReadyQueue(Generic[_Token]):
-    """The line of one loop's tasks that may go on, and how many of them do so in its next turn.
-
-    A batch is as large as the last one, as far as that got, and twice as large when it took less than half of the time. So ten
-    thousand tasks that do little each are resumed in a few turns, and such as compute for a millisecond one a turn.
-    """
-
-    def __init__(self) -> None:
-        self._line: deque[_Token] = deque()
-        self._returned: list[_Token] = []  # of the last batch, in order
-        self._batch = FIRST_BATCH
-        self._taken = 0  # how many the last batch had
-        self._nobody_yet = True  # of the last batch has gone on
-        self._began = self._last = 0  # when the first and the last of it did
-
-    def __len__(self) -> int:
-        return len(self._line) + len(self._returned)
-
-    def add(self, token: _Token) -> None:
-        """Stand in line."""
-        self._line.append(token)
-
-    def extend(self, tokens: Iterable[_Token]) -> None:
-        """All of them stand in line."""
-        self._line.extend(tokens)
-
-    def give_back(self, token: _Token) -> None:
-        """Stand at the head of the line, behind others of the same batch that came back before."""
-        self._returned.append(token)
-
-    def take(self) -> list[_Token]:
-        """The next batch, each of which asks ``admits`` when it is resumed."""
-        line = self._line
-        if self._returned:
-            self._batch = max(1, self._taken - len(self._returned))
-            line.extendleft(reversed(self._returned))
-            self._returned.clear()
-        elif self._taken == self._batch and self._last - self._began < PERIOD_NS // 2:
-            self._batch = min(2 * self._batch, LARGEST_BATCH)
-        self._nobody_yet = True
-        if len(line) <= self._batch:
-            taken = list(line)
-            line.clear()
-        else:
-            taken = [line.popleft() for _ in range(self._batch)]
-        self._taken = len(taken)
-        return taken
-
-    def admits(self) -> bool:
-        """Whether a task that was just resumed goes on; if not, it gives itself back."""
-        now = clock()
-        if self._nobody_yet:
-            self._nobody_yet = False
-            self._began = self._last = now
-            budget.renew(now)
-            return True
-        if not budget.begin_share(now):
-            return False
-        self._last = now
-        return True
