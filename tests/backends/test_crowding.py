@@ -603,13 +603,13 @@ def test_a_helper_is_not_kept_by_what_an_index_costs_with_other_arguments() -> N
     ("asleep", "surplus", "span", "is_crowded", "wakes"),
     [
         (5, 0, 0, False, True), (4, 0, 0, False, False), (6, 1, 0, False, True), (5, 1, 0, False, False),
-        (4, 0, 0, True, True), (1, 0, 0, True, True), (2, 1, 0, True, True), (1, 1, 0, True, False), (4, 0, -1, True, False),
+        (4, 0, 0, True, True), (1, 0, 0, True, True), (2, 1, 0, True, True), (1, 1, 0, True, False), (4, 0, -1, True, True),
     ],
 )  # fmt: skip
 def test_the_reserve_is_woken_where_others_crowd(
     asleep: int, surplus: int, span: int, is_crowded: bool, wakes: bool
 ) -> None:
-    """Four of those that sleep stay asleep else; so do those beyond a quota, and where the process crowds itself."""
+    """Four of those that sleep stay asleep else; so do those beyond a quota. A single core is crowded for good."""
     world = World()
     device, worker = world.device, world.worker
     device.workers, device.reserve, device.surplus, device.asleep = 2, 4, surplus, asleep

@@ -82,7 +82,7 @@ def axpy_slowly(i: int, a: int, x: Any, y: Any, out: Any) -> None:
 def changing(executor: NativeExecutor, chance: random.Random) -> Iterator[None]:
     """Have the executor's threads believe now this, now that; afterwards what they believed."""
     crowd, ended, spin, workers = executor._crowd, threading.Event(), executor._spin_ns, len(executor._workers)
-    before = crowd.until.value, crowd.span
+    before, coalesces = (crowd.until.value, crowd.span), crowd.coalesces
 
     def change() -> None:
         while not ended.is_set():
@@ -92,6 +92,7 @@ def changing(executor: NativeExecutor, chance: random.Random) -> Iterator[None]:
             executor.limit_spin(chance.choice((0, 5_000, spin)))
             executor.limit_workers(chance.choice((1, workers)))
             executor.share_core(chance.random() < 0.1)
+            executor.coalesce_wake_ups(chance.random() < 0.5)
             time.sleep(chance.choice((0, 0.0001, 0.002)))  # how often it changes is a part of the chance; nothing waits for it
 
     thread = threading.Thread(target=change)
@@ -103,6 +104,7 @@ def changing(executor: NativeExecutor, chance: random.Random) -> Iterator[None]:
         thread.join()
         executor.limit_spin(spin)
         executor.limit_workers(workers)
+        executor.coalesce_wake_ups(bool(coalesces))
         crowd.until.value, crowd.span = before
 
 

@@ -82,6 +82,7 @@ class CPUBackend(HostBackend):
     def _follow(self, spin: Spin) -> None:
         self.executor.limit_spin(self.settings.worker_spin_ns(spin))
         self.executor.limit_workers(self._worker_count())
+        self.executor.coalesce_wake_ups(core_watch.cores.count == 1)
         self.executor.share_core(spin is Spin.NONE)
 
     def _worker_count(self) -> int:
@@ -109,7 +110,7 @@ class CPUBackend(HostBackend):
         from aiodev._backends.cpu.executor.executor import NativeExecutor
 
         kernel_code.target()  # reads the compiler's sources, which the first kernel would
-        reserve = 0 if self.settings.cpu_threads or threads == 1 else RESERVE
+        reserve = 0 if self.settings.cpu_threads else RESERVE
         return NativeExecutor(self.device_count(), threads, self.settings.worker_spin_ns(core_watch.spin), reserve)
 
     # Kernels that are compiled ahead

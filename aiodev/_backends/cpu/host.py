@@ -51,6 +51,9 @@ class HostExecutor(Executor):
     def hold_reserve(self, held: bool) -> None:
         """Whether workers beyond ``thread_count`` sleep, whatever others do; nothing where there are none. For tests."""
 
+    def coalesce_wake_ups(self, coalesced: bool) -> None:
+        """Whether loops may be woken once for several operations, a little later; nothing where that saves nothing."""
+
     def share_core(self, shared: bool) -> None:
         """Whether all threads of this process have one core together from now on; nothing where that changes nothing."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from aiodev._backends.executor import structs
-from aiodev._backends.executor.structs import Lock, Semaphore
+from aiodev._backends.executor.structs import Lock, Semaphore, Waker
 from aiodev._core.backend.trace_log import OPERATIONS
 from aiodev._native.fields import Atomic, Cell, Struct, embedded, word, words
 
@@ -162,6 +162,8 @@ class Worker(Struct, alignment=64):
     off: int  #: for how long (ns) it has had no core in all, counted from some time, when that was last looked at
     next_offer: int  #: when it is to let others have its core, ns
     asleep: int  #: 1 while it is among the sleepers
+    bell: Waker | None  #: that it is to ring ahead of what may end after ``bell_due`` (``executor/coalescing.py``)
+    bell_due: int  #: in ns
 
 
 class Crowd(Struct, alignment=64):
@@ -171,6 +173,7 @@ class Crowd(Struct, alignment=64):
     span: int  #: for how long it was, the last time (ns); negative if it stays as it is, whatever threads see
     #: For how long (ns, of all of them together) threads have shared kernels and kept their cores, since it last was crowded.
     calm: Atomic[int]
+    coalesces: int  #: 1 where the process has one core, or the time of one, and workers hold on to wake-ups
     clock_wait: int  #: address of the C library's ``sem_clockwait``; 0 if it has none, and so no worker is the lookout
 
 

@@ -8,6 +8,7 @@ and where others have taken the core for a slice it keeps that for as long. So i
 
 from __future__ import annotations
 
+from aiodev._backends.cpu.executor.coalescing import ring_held
 from aiodev._backends.cpu.executor.crowding import is_crowded, note_crowd
 from aiodev._backends.cpu.structs import LOW, Helper, Queue, Worker
 from aiodev._backends.cpu.tuning import GIVEN, SUSPICIOUS, TAKEN, YIELD_EVERY
@@ -80,6 +81,7 @@ def offer_core(worker: Worker | None, helper: Helper | None, queue: Queue, time:
         return time
     if time < due or (not low and is_crowded(crowd, time)):
         return time
+    ring_held(worker)
     sched_yield()
     after = now()
     taken = after - time

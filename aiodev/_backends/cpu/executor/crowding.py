@@ -14,7 +14,8 @@ where they are gone, or where it was none of them.
 Where a process has a single core it is always crowded, by its own threads.
 
 Where others crowd, each thread has the share of one. A pool of threads, of which more are at work than there are cores, gets
-more of the cores than as many workers do. So a few more workers are in *reserve*, which are woken then, for queues that wait.
+more of the cores than as many workers do. So a few more workers are in *reserve*, which are woken then, for queues that wait;
+and on a single core, which nobody can tell to be free of others.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ def is_crowded(crowd: Crowd, time: int) -> bool:
 
 
 @inner
-def is_crowded_by_others(crowd: Crowd, time: int) -> bool:
-    """The same, unless it is by this process alone."""
-    return crowd.span >= 0 and is_crowded(crowd, time)
+def is_shared(crowd: Crowd) -> bool:
+    """Whether all threads of this process have one core together."""
+    return crowd.until.load() == ALWAYS
 
 
 @inner

@@ -61,11 +61,11 @@ _HEAD = struct.Struct("2q")
 _BRANCH = struct.Struct("3q")
 
 
-def _work(work: Callable[[int, int], None], device: int, worker: int) -> None:
+def _work(work: Callable[[int, int], None], device: int, worker: int, is_nice: bool) -> None:
     """A worker's thread."""
     thread = threading.get_native_id()
     Worker(worker).thread = thread
-    if Device(device).prime != Worker(worker):
+    if is_nice:
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, 0) + NICE)
     work(device, worker)
@@ -155,8 +155,8 @@ class NativeExecutor(HostExecutor):
             if i == 0:
                 device.prime = worker
             _libc.sem_init(ctypes.c_void_p(worker.semaphore.address), 0, 0)
-            addresses = device.address, worker.address
-            threading.Thread(target=work, args=addresses, name=f"aiodev-{name}-{i}", daemon=True).start()
+            arguments = device.address, worker.address, 0 < i < threads
+            threading.Thread(target=work, args=arguments, name=f"aiodev-{name}-{i}", daemon=True).start()
         return device.address
 
     def stop(self) -> None:
@@ -196,6 +196,10 @@ class NativeExecutor(HostExecutor):
             device.reserve = 0
             device.surplus = max(0, device.workers - self._limit) + (self._reserve if self._reserve_held else 0)
             device.reserve = 0 if self._reserve_held else self._reserve
+
+    def coalesce_wake_ups(self, coalesced: bool) -> None:
+        """See the ABC."""
+        self._crowd.coalesces = int(coalesced)
 
     def share_core(self, shared: bool) -> None:
         """See the ABC. One core is crowded for good: each worker that is woken takes it from the thread that submits."""

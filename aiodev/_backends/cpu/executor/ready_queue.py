@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from aiodev._backends.cpu.executor.affinity import in_the_way, step_aside
+from aiodev._backends.cpu.executor.coalescing import ring_alone, ring_held
 from aiodev._backends.cpu.executor.core_time import note_offer, watch_core
-from aiodev._backends.cpu.executor.crowding import is_crowded, is_crowded_by_others, note_crowd
+from aiodev._backends.cpu.executor.crowding import is_crowded, note_crowd
 from aiodev._backends.cpu.executor.fairness import arrive, catch_up, first, is_only_one, line_up, move, take_out
 from aiodev._backends.cpu.structs import PRIORITIES, Device, Queue, Worker
 from aiodev._backends.cpu.tuning import DOUBT, LATE, LOOKOUT, OFFER, SHORTEST_SPIN, SPIN_MARGIN, TAKEN
@@ -44,9 +45,9 @@ def forget_sleeper(device: Device, worker: Worker) -> None:
 
 @inner
 def has_place(device: Device, asleep: int) -> bool:
-    """Whether a worker may be awake while so many others are asleep (lock held): where others crowd, the reserve, too."""
+    """Whether a worker may be awake while so many others are asleep (lock held): in a crowd, the reserve, too."""
     more = asleep - device.surplus
-    return more >= device.reserve or (more >= 0 and is_crowded_by_others(device.crowd, now()))
+    return more >= device.reserve or (more >= 0 and is_crowded(device.crowd, now()))
 
 
 @inner
@@ -219,6 +220,7 @@ def find_work(device: Device, worker: Worker) -> int:
         lock(device.lock)
         if device.stop.value != 0:
             unlock(device.lock)
+            ring_held(worker)
             return 0
         work = 0
         if has_place(device, device.asleep):
@@ -240,6 +242,12 @@ def find_work(device: Device, worker: Worker) -> int:
             wake_worker(sleeper)
             adapt_spin(worker)
             return work
+        bell = worker.bell
+        if bell is not None:
+            unlock(device.lock)
+            worker.bell = None
+            ring_alone(device, bell)
+            continue
         if looking:
             unlock(device.lock)
             looking = look_around(device, worker, None, 0)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from aiodev._backends.cpu.executor.coalescing import ring_ahead, ring_held, ring_in_time
 from aiodev._backends.cpu.executor.core_time import offer_core_in_turn, watch_core
-from aiodev._backends.cpu.executor.crowding import is_crowded
 from aiodev._backends.cpu.executor.fairness import begin_turn, charge_spent, depart, is_ahead, spend
 from aiodev._backends.cpu.executor.parallel_for import average, join_range, known_cost, run_chunk, run_kernel, time_left
 from aiodev._backends.cpu.executor.ready_queue import (
@@ -61,8 +61,8 @@ def finish(device: Device, worker: Worker | None, queue: Queue, record: Record, 
     A command is no operation: the next one is at the cursor then, but for the end, or where it failed, of a command buffer,
     which complete what executes that (invariant 9).
 
-    ``worker`` is None for a helper. Sleeping waiters are woken last: that may cost this thread its core, and if it still held
-    the queue then, what is submitted next would wait with it.
+    ``worker`` is None for a helper. Sleeping waiters are woken last, or later still (``coalescing.py``): that may cost this
+    thread its core, and if it still held the queue then, what is submitted next would wait with it.
     """
     status = queue.range_status.value
     if status != 0:
@@ -90,7 +90,7 @@ def finish(device: Device, worker: Worker | None, queue: Queue, record: Record, 
         queue.begun.store(value + 1)  # the counter's fence, which comes next, is this one's, too (invariant 8)
     bell = complete(queue, value, worker)
     if more:
-        ring(bell)
+        ring_in_time(device, worker, bell, False)
         return True
     charge_spent(device, worker, queue)
     known = queue.pending.load()
@@ -102,7 +102,7 @@ def finish(device: Device, worker: Worker | None, queue: Queue, record: Record, 
     if known > owed:
         queue.known = known
         take_up(queue)
-        ring(bell)
+        ring_in_time(device, worker, bell, False)
         return True
     queue.owed = 0
     queue.known = 0
@@ -110,14 +110,9 @@ def finish(device: Device, worker: Worker | None, queue: Queue, record: Record, 
     left = queue.pending.fetch_add(-owed) - owed
     if left == 0:
         depart(home, priority)
-        if bell is not None and worker is not None and is_crowded(device.crowd, now()):
-            device.spinners.fetch_add(1)  # who is woken may take our core, but what it submits is ours
-            ring(bell)
-            device.spinners.fetch_add(-1)
-        else:
-            ring(bell)
+        ring_in_time(device, worker, bell, True)
         return False
-    ring(bell)
+    ring_in_time(device, worker, bell, False)
     queue.known = left
     take_up(queue)
     return True
@@ -371,9 +366,13 @@ def step(device: Device, worker: Worker | None, helper: Helper | None, queue: Qu
     elif failed != 0:
         pass  # it does not run
     elif operation == OP_KERNEL:
-        if not run_kernel(device, worker, helper, queue, KernelRecord(record)):
+        launch = KernelRecord(record)
+        if worker is not None and worker.bell is not None:
+            ring_ahead(worker, (known_cost(launch) * launch.size + 999) // 1000)
+        if not run_kernel(device, worker, helper, queue, launch):
             return False
     elif operation >= OP_BUFFER:
+        ring_held(worker)
         if operation == OP_BUFFER:
             enter(queue, BufferRecord(record))
             if helper is not None:  # it looks whether the first command suits it
@@ -423,6 +422,7 @@ def work(device: Device, worker: Worker) -> None:
             break
         queue = Queue(work & ~1)
         if work & 1:
+            ring_held(worker)
             if not join_range(device, worker, None, queue):
                 continue
             if not finish(device, worker, queue, queue.cursor, queue.completed.value + 1):
