@@ -4,10 +4,11 @@
 else, keep later writers out until it is done, and not block the loop; a failure of the work must reach the reader, and only
 its own stream.
 
-**How.** What is small and written is copied at once, whoever else reads it. If the contents are of one stream alone, and
-that is the last thing that it was given, the copy is appended to that stream. Otherwise streams may have more to do that
-is none of the reader's business: then a stream of the reader's own waits for all that writes the array and copies. Such
-streams are kept for the next reader, unless something failed on them.
+**How.** What is small and written is copied at once, whoever else reads it, and so is what is about to be written where it
+pays to wait for that awake (:mod:`aiodev._core.waiting.spinning`): no task runs meanwhile that might submit more. If the
+contents are of one stream alone, and that is the last thing that it was given, the copy is appended to that stream. Otherwise
+streams may have more to do that is none of the reader's business: then a stream of the reader's own waits for all that writes
+the array and copies. Such streams are kept for the next reader, unless something failed on them.
 
 **Who is kept out.** The streams that the contents are of, and the reader's current stream if it follows what the read waits
 for, wait until the copy is over. Whether it is made is none of their business: it may wait for other streams, which fail, or
@@ -45,6 +46,7 @@ from aiodev._core.timeline.vector_clock import NO_CLOCK, merged
 from aiodev._core.waiting.block_until import waits_for_program
 from aiodev._core.waiting.blocking import wait_all_blocking
 from aiodev._core.waiting.reactor import others_first
+from aiodev._core.waiting.spinning import spin
 from aiodev._memory.buffer import check_writes, record_torn
 from aiodev._memory.pinned import pinned_cache
 
@@ -75,9 +77,13 @@ in_child(_readers.clear)
 
 async def read(array: Protocols) -> HostArray:
     """A copy of the array on the host."""
-    while (at_once := read_at_once(array)) is None and (ahead := _not_to_be_held_for(array._buffer)):
+    at_once = read_at_once(array)
+    if at_once is None:
+        at_once = _read_soon(array)
+    while at_once is None and (ahead := _not_to_be_held_for(array._buffer)):
         for timeline, value in ahead:
             await Reached(timeline, value)
+        at_once = read_at_once(array)
     if at_once is not None:
         await others_first
         return at_once
@@ -141,6 +147,17 @@ def read_at_once(array: Protocols) -> HostArray | None:
     if form.packed and form.size:
         return host_window(array).copy()
     return host_view(array).copy("K") if form.size else np.empty(form.shape, form.dtype)
+
+
+def _read_soon(array: Protocols) -> HostArray | None:
+    """The copy, if it is a small one and a spin sees all of it written: a copy on the device takes as long again."""
+    buffer, form = array._buffer, array._form
+    if form.size * form.itemsize > DIRECT or not buffer.source.host_accessible:
+        return None
+    for timeline, value in buffer.contents():
+        if timeline.counters[COMPLETED] < value and (timeline.deferred or not spin(timeline, value)):
+            return None
+    return read_at_once(array)
 
 
 def item_at_once(array: Protocols) -> Any:

@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 import aiodev
+from aiodev._array import readback
+from aiodev._core.waiting.blocking import wait_all_blocking
 from aiodev.testing.latch import Latch
 
 pytestmark = pytest.mark.anyio
@@ -43,6 +45,82 @@ async def test_a_read_waits_for_its_own_memory_alone(size: int) -> None:
         with Latch(stream):
             assert np.array_equal(await array.numpy(), np.arange(size))
     await stream.synchronize()
+
+
+class Soon:
+    """Two streams that are about to write a half of an array each, once a latch lets them."""
+
+    def __init__(self, size: int, fails: bool = False) -> None:
+        self.streams = [aiodev.Stream("cpu") for _ in range(2)]
+        self.array = aiodev.zeros(2 * size, device="cpu")
+        for stream in self.streams:
+            stream.wait_stream(aiodev.default_stream("cpu"))
+        self.latches = [Latch(stream) for stream in self.streams]
+        for number, stream in enumerate(self.streams):
+            half = self.array[number * size : (number + 1) * size]
+            if fails and number:
+                refuse[size, stream](half)
+            else:
+                put[size, stream](half, 1.0)
+        self.submitted = self._submitted()
+        self.spins = 0
+
+    def _submitted(self) -> list[int]:
+        return [stream.timeline.submitted for stream in self.streams]
+
+    def submits(self) -> bool:
+        """Whether the streams were given more since."""
+        return self._submitted() != self.submitted
+
+    def release(self) -> None:
+        for latch in self.latches:
+            latch.release()
+
+    def spin(self, timeline: Any, value: int) -> bool:
+        """One in which all of it is written."""
+        self.spins += 1
+        self.release()
+        wait_all_blocking([(timeline, value)], 30)
+        return True
+
+
+async def test_what_is_about_to_be_written_is_read_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If spins see all of it written: nothing is submitted."""
+    soon = Soon(10)
+    monkeypatch.setattr(readback, "spin", soon.spin)
+    assert (await soon.array.numpy() == 1).all()
+    assert soon.spins >= 1 and not soon.submits()
+
+
+async def test_a_failure_of_what_was_about_to_be_written_reaches_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    soon = Soon(10, fails=True)
+    monkeypatch.setattr(readback, "spin", soon.spin)
+    with pytest.raises(aiodev.KernelError, match="no such tile"):
+        await soon.array.numpy()
+    assert not soon.submits()
+    for stream in soon.streams:
+        await stream.synchronize()
+
+
+@pytest.mark.parametrize(("size", "sees"), [(10, False), (LARGE, True)])
+async def test_else_a_copy_is_submitted(size: int, sees: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a spin is in vain, and of what is large."""
+    soon, spins = Soon(size), []
+
+    def spin(timeline: Any, value: int) -> bool:
+        spins.append(value)
+        return sees
+
+    monkeypatch.setattr(readback, "spin", spin)
+    async with anyio.create_task_group() as group:
+
+        async def read() -> None:
+            assert (await soon.array.numpy() == 1).all()
+
+        group.start_soon(read)
+        await anyio.lowlevel.checkpoint()
+        soon.release()
+    assert len(spins) == (0 if sees else 1)
 
 
 @pytest.mark.parametrize("size", [10, LARGE])
