@@ -427,7 +427,8 @@ def test_a_pool_that_another_thread_is_at_work_on() -> None:
 
 
 RANDOM = """
-import asyncio, concurrent.futures, gc, random, signal
+import asyncio, concurrent.futures, gc, random, signal, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # Python's, from 3.12 on, of forks beside threads
 choose = random.Random(int(sys.argv[1]))
 kept, waiters, done = [], [], []
 future = concurrent.futures.Future()

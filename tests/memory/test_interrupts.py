@@ -191,7 +191,7 @@ def test_a_section_does_not_ask_how_a_handler_is_shown() -> None:
         def __repr__(self) -> str:
             raise AssertionError("a section is short")
 
-    before = signal.getsignal(signal.SIGINT)
+    before = _signal.getsignal(signal.SIGINT)
     try:
         _signal.signal(signal.SIGINT, handler := Handler())
         with sigint_held:
