@@ -22,6 +22,7 @@ from aiodev._core.errors import CaptureError, refused
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.native_calls import address_places
 from aiodev._core.streams.stream import Stream, streams_of
+from aiodev._core.timeline.recording import NO_WAIT
 from aiodev._core.timeline.timeline import Timeline
 from aiodev._generator.generator import Generator
 from aiodev._generator.recording import Recording as Draws, move_on
@@ -658,7 +659,7 @@ class Recorder(Executor):
         raise refused(reason)
 
     def _refuse_wait(self, *args: Any, **named: Any) -> Any:
-        self.refuse("the host cannot wait for captured work, which runs when the graph is replayed")
+        self.refuse(NO_WAIT)
 
     def _refuse_gate(self, *args: Any, **named: Any) -> Any:
         self.refuse("a captured stream cannot wait for the host")

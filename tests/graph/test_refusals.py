@@ -12,6 +12,7 @@ from turns import put_off_turns, run_at_once
 
 import aiodev
 from aiodev import kernels
+from aiodev._core.waiting import spinning
 from aiodev.kernels import random
 from aiodev.testing import SimulatedBackend
 
@@ -127,6 +128,7 @@ async def _nonzero(done: aiodev.Completion[None], x: aiodev.Array) -> None:
     await kernels.nonzero(x)
 
 
+@pytest.mark.parametrize("spins", [True, False])
 @pytest.mark.parametrize(
     ("ask", "call", "is_placed"),
     [
@@ -136,8 +138,12 @@ async def _nonzero(done: aiodev.Completion[None], x: aiodev.Array) -> None:
         (_nonzero, "await", True),
     ],
 )
-async def test_refused_await_is_placed_in_the_program(ask: Any, call: str, is_placed: bool) -> None:
+async def test_refused_await_is_placed_in_the_program(
+    ask: Any, call: str, is_placed: bool, spins: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The place is a line of the program, if one waits there, and never one of a loop's library or of ours."""
+    if not spins:  # as on a single core
+        monkeypatch.setattr(spinning, "_MOST_NS", 0)
     x = await ready(aiodev.ones(4, device="cpu"))
     async with aiodev.capture(aiodev.Stream("cpu")):
         done = double[4](x)

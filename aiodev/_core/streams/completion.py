@@ -9,7 +9,7 @@ from typing import Any, Generic, NoReturn, TypeVar, cast, final
 from aiodev._core import arguments, callsites
 from aiodev._core.backend.interface import COMPLETED, FAULTS
 from aiodev._core.streams.outcome import Outcome
-from aiodev._core.timeline.recording import NOT_DONE
+from aiodev._core.timeline.recording import NO_WAIT, NOT_DONE
 from aiodev._core.timeline.timeline import Timeline
 from aiodev._core.waiting import callbacks
 from aiodev._core.waiting.blocking import wait_blocking
@@ -220,6 +220,8 @@ class Completion(Generic[T]):
             else:
                 goes = True
         else:
+            if timeline.recording is not None:  # not in the generator, which runs when this call is over
+                timeline.recording.refuse(NO_WAIT)
             goes = at_hand(timeline, self._value)
         if goes and not counters[FAULTS]:
             return DONE if outcome is None else _given(outcome)

@@ -7,10 +7,12 @@ from typing import Any, NoReturn, Protocol
 
 from aiodev._core.timeline.vector_clock import Clock
 
-__all__ = ["NOT_DONE", "Recording", "under_way"]
+__all__ = ["NOT_DONE", "NO_WAIT", "Recording", "under_way"]
 
 #: Why whether captured work is done is not to be asked: who asks until it is would ask for ever.
 NOT_DONE = "captured work is not done before its graph is replayed"
+#: Why it is not to be waited for.
+NO_WAIT = "the host cannot wait for captured work, which runs when the graph is replayed"
 
 #: Captures that are under way: mostly none, and then nobody looks further.
 under_way: list[Recording] = []
