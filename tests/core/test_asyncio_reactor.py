@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import select
+from collections.abc import Callable
 from typing import Any
 
 import anyio
 import pytest
+from interrupts import interrupted_everywhere
 from turns import WORK, Clock
 
 import aiodev
+from aiodev._core.waiting import asyncio_reactor, waitset
 from aiodev._core.waiting.asyncio_reactor import AsyncioReactor, AsyncioWaiter
 from aiodev._core.waiting.reactor import current_reactor
 from aiodev.testing import Latch
@@ -172,6 +176,63 @@ def test_what_ends_the_loop_in_one_task_leaves_the_others_in_line() -> None:
             loop.run_until_complete(running)
     finally:
         loop.close()
+
+
+class Stub:
+    """A loop whose callbacks the test runs."""
+
+    def __init__(self) -> None:
+        self.soon: list[Callable[[], object]] = []
+
+    def add_reader(self, descriptor: int, callback: Callable[[], object]) -> None:
+        self.wake = callback
+
+    def call_soon(self, callback: Callable[..., object], *args: object, context: object = None) -> None:
+        self.soon.append(lambda: callback(*args))
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_closed(self) -> bool:
+        return False
+
+    def run(self, descriptor: int) -> None:
+        """Turns, until nothing is to be done."""
+        while self.soon or select.select([descriptor], [], [], 0)[0]:
+            ready, self.soon = self.soon, []
+            if select.select([descriptor], [], [], 0)[0]:
+                ready.append(self.wake)
+            for callback in ready:
+                callback()
+
+
+def test_whom_an_interrupt_finds_in_line_goes_on() -> None:
+    """At whatever moment it arrives: each of them once."""
+    loop, went = Stub(), list[int]()
+    here = AsyncioReactor(loop)  # type: ignore[arg-type]
+    stream = aiodev.Stream("cpu")
+    timeline = stream.timeline
+    stream.call(int).synchronize_blocking()
+
+    def prepare() -> None:
+        went.clear()
+        latch = Latch(stream)
+        for number in range(3):
+            done, waiter = stream.call(int), AsyncioWaiter(loop)  # type: ignore[arg-type]
+            waiter.add_done_callback(lambda waiter, number=number: went.append(number))  # type: ignore[misc]
+            assert here.waits.add(timeline, done.value, waiter)
+        latch.release()
+        stream.synchronize_blocking(30)
+
+    def act() -> None:
+        loop.wake()
+
+    try:
+        for _ in interrupted_everywhere(act, asyncio_reactor, waitset, prepare=prepare):
+            loop.run(here.waits.descriptor.read_end)
+            assert sorted(went) == [0, 1, 2] and not here.line and not here.taking_turns and len(here.waits) == 0
+    finally:
+        here.waits.recycle()
 
 
 async def test_debug_mode_names_the_task_that_holds_the_loop(caplog: pytest.LogCaptureFixture) -> None:

@@ -158,7 +158,7 @@ def test_after_an_interrupt_anywhere_the_next_wait_works() -> None:
 
 @pytest.mark.usefixtures("own_places")
 def test_after_an_interrupted_collection_nobody_is_forgotten() -> None:
-    """A loop's wait set whose ``collect`` was torn anywhere is readable again, and then names every waiter that is due."""
+    """A loop's wait set whose ``collect_into`` was torn anywhere is readable again, and then names every waiter that is due."""
     backend = Promptly()
     backend.prompt = False
     waits: WaitSet[tuple[int, int]] = WaitSet()
@@ -174,7 +174,7 @@ def test_after_an_interrupted_collection_nobody_is_forgotten() -> None:
             wanted.update({(line.queue, done + 1), (line.queue, done + 2)})
             backend.finish(line.queue, done + 2)
 
-    for _ in interrupted_everywhere(waits.collect, waitset, prepare=prepare):
+    for _ in interrupted_everywhere(lambda: waits.collect_into([]), waitset, prepare=prepare):
         assert select.select([waits.descriptor.read_end], [], [], 0)[0]
         assert wanted <= set(waits.collect())
         for line in lines:  # the rest is armed

@@ -108,9 +108,13 @@ class AsyncioReactor(Line):
         return bool(self.loop.is_closed())
 
     def _wake(self) -> None:
-        self.line.extend(self.waits.collect())
-        if self.line and not self.taking_turns:
-            self._resume()
+        try:
+            self.waits.collect_into(self.line)
+            if self.line and not self.taking_turns:
+                self._resume_batch()
+        except BaseException:
+            self._begin_anew()
+            raise
 
     def take_turns(self) -> None:
         """Begin to resume those in line, behind two turns in which none of them runs.
@@ -128,26 +132,43 @@ class AsyncioReactor(Line):
         self.loop.call_soon(self._resume)
 
     def _resume(self) -> None:
+        try:
+            self._resume_batch()
+        except BaseException:
+            self._begin_anew()
+            raise
+
+    def _begin_anew(self) -> None:
+        """Have those in line go on when the loop runs again, after what ends it, or arrives at any moment, as Ctrl-C does."""
+        self._callbacks = 0
+        self.taking_turns = False
+        self.waits.descriptor.wake()
+
+    def _resume_batch(self) -> None:
         """Resume those who stand in line now, one after the other, until the time is over."""
         self._callbacks = 0
         self.taking_turns = True
         line, debug = self.line, self.loop.get_debug()
         budget.renew(fairness.clock())
-        try:
-            for _ in range(len(line)):
-                waiter = line.popleft()
+        for _ in range(len(line)):
+            waiter = line[0]
+            try:
+                line.popleft()  # who runs sees who else stands in line
                 if debug:  # asyncio then names who has held the loop for long
                     waiter.resume_soon()
                     break
                 waiter.resume()
-                if line and not budget.begin_share(fairness.clock()):
-                    break
-        finally:
-            if line:
-                budget.end()
-                self.take_turns()
-            else:
-                self.taking_turns = False
+            except BaseException:
+                if not line or line[0] is not waiter:
+                    line.appendleft(waiter)  # it may not have been resumed; else this is nothing to it
+                raise
+            if line and not budget.begin_share(fairness.clock()):
+                break
+        if line:
+            budget.end()
+            self.take_turns()
+        else:
+            self.taking_turns = False
 
     def call_soon(self, callback: DoneCallback) -> None:
         self.loop.call_soon(callback.call, context=callback.context)

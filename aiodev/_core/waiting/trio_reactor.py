@@ -37,11 +37,11 @@ class ReadyQueue(Generic[_Token]):
     def __len__(self) -> int:
         return len(self._line) + len(self._returned)
 
-    def append(self, token: _Token) -> None:
+    def append(self, token: _Token, /) -> None:
         """Stand in line."""
         self._line.append(token)
 
-    def extend(self, tokens: Iterable[_Token]) -> None:
+    def extend(self, tokens: Iterable[_Token], /) -> None:
         """All of them stand in line."""
         self._line.extend(tokens)
 
@@ -131,7 +131,7 @@ class TrioReactor(Line):
         try:
             while True:
                 await self._lowlevel.wait_readable(self.waits.descriptor.read_end)
-                self.line.extend(self.waits.collect())
+                self.waits.collect_into(self.line)
                 if self.line and not self.taking_turns:
                     self._release()
                     self.take_turns()

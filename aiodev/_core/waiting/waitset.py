@@ -20,8 +20,8 @@ import contextlib
 import heapq
 import logging
 import os
-from collections.abc import Hashable
-from typing import Generic, TypeVar
+from collections.abc import Hashable, Iterable
+from typing import Generic, Protocol, TypeVar
 
 from aiodev._core.backend.interface import COMPLETED, Executor
 from aiodev._core.finalizing import until_exit
@@ -29,6 +29,7 @@ from aiodev._core.timeline.points import Waited
 
 logger = logging.getLogger("aiodev")
 _Token = TypeVar("_Token", bound=Hashable)
+_Added = TypeVar("_Added", contravariant=True)
 
 
 class Descriptor:
@@ -72,6 +73,12 @@ class Descriptor:
         """Close it; only for a forked child that has inherited it, so that no native code writes to it here."""
         for end in {self.read_end, self.write_end}:
             os.close(end)
+
+
+class Line(Protocol[_Added]):
+    """Those who may go on, in order."""
+
+    def extend(self, tokens: Iterable[_Added], /) -> None: ...
 
 
 class _Waiters(Generic[_Token]):
@@ -173,6 +180,12 @@ class WaitSet(Generic[_Token]):
 
     def collect(self) -> list[_Token]:
         """The waiters whose operation is done; to be called when the descriptor is readable."""
+        done: list[_Token] = []
+        self.collect_into(done)
+        return done
+
+    def collect_into(self, line: Line[_Token]) -> None:
+        """Have them stand in line. After an exception at any moment those who do not are still to be collected."""
         torn, self._torn = self._torn, True
         try:
             self.descriptor.clear()
@@ -184,12 +197,11 @@ class WaitSet(Generic[_Token]):
                 self._due.extend((executor, queue) for queue in executor.collect(waker))
             for executor, queue in self._due:
                 self._collect_queue(executor, self._groups.get(executor, {}), queue)
+            line.extend(self._done)
         except BaseException:
             self.descriptor.wake()
             raise
-        self._due = []
-        done, self._done, self._torn = self._done, [], False
-        return done
+        self._due, self._done, self._torn = [], [], False
 
     def _collect_queue(self, executor: Executor, group: dict[int, _Waiters[_Token]], queue: int) -> None:
         waiters = group.get(queue)
