@@ -53,6 +53,12 @@ def phase(i: int, z: complex, x: Any) -> None:
     x[i] = x[i] * z
 
 
+@aiodev.kernel
+def put(i: int, a: Any, out: Any, b: Any, other: Any) -> None:
+    out[i] = a
+    other[i] = b
+
+
 @pytest.fixture(scope="module", autouse=True)
 def loaded() -> None:
     """The code is there."""
@@ -155,6 +161,18 @@ def test_what_a_kernel_is_launched_over(stream: aiodev.Stream) -> None:
             choose(*given, **named)
     with pytest.raises(TypeError):
         scale._call()
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i4", "u8", "i8", "f4", "f8", "c8", "c16"])
+@pytest.mark.parametrize("other", ["f4", "c8", "c16"])
+def test_numbers_of_any_type_are_where_the_kernel_reads_them(dtype: str, other: str, stream: aiodev.Stream) -> None:
+    """Ahead of the arrays, whose places follow from how many words each of the numbers takes."""
+    x, y = aiodev.zeros(5, dtype=dtype, device="cpu"), aiodev.zeros(5, dtype=other, device="cpu")
+    for step in range(20):
+        a, b = np.dtype(dtype).type(step % 2), np.dtype(other).type(step - 0.5j if other[0] == "c" else step)
+        put[5](a, x, b, y)
+        assert (x.numpy_blocking() == a).all() and (y.numpy_blocking() == b).all()
+    assert is_native(put)
 
 
 def test_what_has_other_types_is_never_taken_for_known(stream: aiodev.Stream) -> None:

@@ -15,6 +15,7 @@ from aiodev._array.array import Array
 from aiodev._array.form import Form
 from aiodev._array.views import ArrayView, FormView
 from aiodev._core import callsites, context
+from aiodev._core.backend.kernel_arguments import parse_arguments
 from aiodev._core.context import Frame
 from aiodev._core.streams.completion import Completion
 from aiodev._core.streams.current import current_stream
@@ -97,7 +98,8 @@ class Branch:
         self.pack = None
         if numbers:
             self.pack = _by_parts(signature.pack, ndim, numbers) if COMPLEX in numbers else signature.pack
-        head = WORD * (ndim + len(numbers) + numbers.count(COMPLEX))
+        placed = parse_arguments(ndim, signature.descriptors)
+        head = WORD * (ndim + sum(argument.words for argument in placed if not argument.is_array))
         bounds = [word for b in specialization.bounds for word in (b.place, b.axis, b.offset, b.dimension)]
         kinds = [kind in ARRAYS for kind in signature.pattern]
         self.plan = _words(head, ndim, len(specialization.bounds), *kinds, *bounds)
