@@ -13,10 +13,10 @@ import pytest
 from interpreted import TICK, World
 from pieces import MS, Entry, one_worker_held, started
 
-from aiodev._backends.cpu.executor import coalescing, core_time, ready_queue
+from aiodev._backends.cpu.executor import coalescing, core_time, parallel_for, ready_queue
 from aiodev._backends.cpu.executor.crowding import ALWAYS
 from aiodev._backends.cpu.executor.executor import NativeExecutor
-from aiodev._backends.cpu.structs import Device, Worker
+from aiodev._backends.cpu.structs import Device, Entry as Code, KernelRecord, Queue, Worker
 from aiodev._backends.cpu.tuning import HELD, YIELD_EVERY
 from aiodev._backends.executor.structs import Waker
 
@@ -141,6 +141,26 @@ def test_nobody_offers_its_core_with_it() -> None:
 
     world.run(core_time, "offer_core", world.worker, None, world.queue, YIELD_EVERY, sched_yield=offer, ring=lambda waker: None)
     assert seen == [True]
+
+
+def test_a_range_that_takes_longer_than_it_did_rings_between_two_chunks() -> None:
+    """What was known of its kernel is not what it takes now."""
+    bells = Bells()
+    world, chunks = bells.world, list[bool]()
+    worker, queue, record = world.worker, world.queue, KernelRecord(0x70000, world)
+    queue.cursor, record.size, record.entry = record, 4, Code(0x80000, world)
+    world.device.workers, queue.range_members.value, queue.range_left.value = 1, 1, 1
+    queue.partitions[0].end, queue.range_chunk.value = record.size, 1
+    worker.next_offer = LONG
+    bells.ring(1, worker)
+
+    def run_chunk(queue: Queue, record: KernelRecord, lo: int, hi: int) -> None:
+        chunks.append(worker.bell is None)
+        world.time += 2 * HELD // 3
+
+    replaced = {"run_chunk": run_chunk, "this_core": lambda: 0, "leave_range": lambda helper, queue: True}
+    assert world.run(parallel_for, "join_range", world.device, worker, None, queue, **replaced, ring=lambda waker: None)
+    assert chunks == [False, False, True, True]
 
 
 # As a waiter sees it

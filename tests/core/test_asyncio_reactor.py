@@ -150,7 +150,7 @@ def test_what_ends_the_loop_in_one_task_leaves_the_others_in_line() -> None:
     async def main() -> None:
         await parked(*tasks)
         await release(latch, stream)
-        await asyncio.sleep(30)
+        await asyncio.Event().wait()
 
     async def prepare() -> None:
         nonlocal latch, calls, tasks

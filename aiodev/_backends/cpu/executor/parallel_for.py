@@ -8,6 +8,7 @@ work on the same arrays, each core finds its part in its own cache, and where me
 from __future__ import annotations
 
 from aiodev._backends.cpu.executor.affinity import note_core, this_core
+from aiodev._backends.cpu.executor.coalescing import ring_held
 from aiodev._backends.cpu.executor.core_time import offer_core, offer_core_in_turn, on_core, on_core_in_turn
 from aiodev._backends.cpu.executor.crowding import alone_until, note_calm
 from aiodev._backends.cpu.executor.fairness import arrive, charge, charge_spent, depart, is_ahead, move, spend
@@ -292,6 +293,8 @@ def join_range(device: Device, worker: Worker | None, helper: Helper | None, que
             queue.range_left.store_fence(0)
             break
         after = now()
+        if worker is not None and after > worker.bell_due:  # it takes longer than it did
+            ring_held(worker)
         due = queue.help_due.load()
         if due != 0 and after > due:
             if queue.helpers.load() == 0:
