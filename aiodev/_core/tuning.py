@@ -13,6 +13,9 @@ from typing import Final
 #: A wait that took no longer, with its wake-up, than this many times the longest spin would have been met by a spin. Larger:
 #: spins in vain; smaller: waits park for what is soon done.
 SOON: Final = 2
+#: Where nobody spins a wait helps for this long (ns) at once; one that took no longer could have been over by that. Larger: the
+#: loop's other tasks, and timers, wait for longer; smaller: for short work a wait has a turn of the loop, and may park.
+AT_ONCE_NS: Final = 100_000
 #: Most quick waits that it takes before a timeline's waits spin again. Larger: a stream whose operations have become short
 #: parks for longer; smaller: more spins in vain where the cores are taken.
 MOST_DOUBTS: Final = 15

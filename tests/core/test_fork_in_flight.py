@@ -176,7 +176,7 @@ def test_parent_and_child_wait_at_once() -> None:
         async def wait_often(stream):
             async with asyncio.timeout(40):
                 for _ in range(1500):
-                    stream.timeline.spin_ns = 0
+                    stream.timeline.spins = False
                     gate = stream._gate()
                     waiting = asyncio.ensure_future(stream.synchronize())
                     await asyncio.sleep(0)

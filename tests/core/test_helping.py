@@ -122,7 +122,7 @@ async def test_who_never_spins_never_helps(monkeypatch: pytest.MonkeyPatch) -> N
     array = await learnt()
     with held_workers(aiodev.get_backend("cpu")):  # type: ignore[arg-type]
         done = increment[1000](array)
-        done.timeline.spin_ns = 0
+        done.timeline.spins = False
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await done
@@ -178,7 +178,7 @@ class Told:
         self.timeline: Any = SimpleNamespace(
             parked=0,
             parked_at=0,
-            spin_ns=1,
+            spins=True,
             quick_waits=0,
             queue=0,
             reached=lambda value: self.times == 0,
@@ -245,13 +245,13 @@ async def test_others_go_first() -> None:
 async def test_what_is_done_while_others_have_their_turns_is_waited_for_no_longer(waiting: Clock) -> None:
     """And counts as a wait that was over soon."""
     loop, told = asyncio.get_running_loop(), Told(1)
-    told.timeline.spin_ns, told.timeline.spin_doubts = 0, 1
+    told.timeline.spins, told.timeline.spin_doubts = False, 1
     busy = loop.call_soon(int)
     helping = current_reactor().help(told.timeline, 1)
     next(helping)
     told.times = 0
     assert list(helping) == [] and told.durations == []
-    assert told.timeline.spin_ns == spinning._MOST_NS
+    assert told.timeline.spins
     busy.cancel()
 
 
@@ -259,9 +259,9 @@ async def test_who_helped_for_a_moment_spins_the_next_time(waiting: Clock) -> No
     """As one who parked for a moment does: what takes so little is over before a thread that helps has begun."""
     quick, slow = (Told(1, spinning._SOON_NS + more, waiting) for more in (0, 1))
     for told in (quick, slow):
-        told.timeline.spin_ns, told.timeline.spin_doubts = 0, 1
-    assert await awaiting(quick) and quick.timeline.spin_ns == spinning._MOST_NS
-    assert await awaiting(slow) and slow.timeline.spin_ns == 0
+        told.timeline.spins, told.timeline.spin_doubts = False, 1
+    assert await awaiting(quick) and quick.timeline.spins
+    assert await awaiting(slow) and not slow.timeline.spins
 
 
 async def test_where_tasks_are_parked_nobody_helps() -> None:

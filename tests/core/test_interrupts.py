@@ -75,7 +75,7 @@ class Promptly:
             parked_at=0,
             deferred=False,
             needed=(),
-            spin_ns=0,
+            spins=False,
             spin_doubts=0,
             quick_waits=0,
             operations=self,

@@ -121,7 +121,7 @@ async def client(number, choose):
         faulthandler.dump_traceback_later(STALL, exit=True)
         stream = pick(choose)
         if choose.random() < 0.7:
-            stream.timeline.spin_ns = 0
+            stream.timeline.spins = False
         done = submit(choose, stream)
         several = [asyncio.ensure_future(wait_somehow(choose, stream, done)) for _ in range(choose.choice((1, 5, 20)))]
         for outcome in await asyncio.gather(*several, return_exceptions=True):

@@ -105,7 +105,7 @@ async def test_cancellation_around_the_moment_of_completion() -> None:
     stream = aiodev.Stream("cpu")
     for i in range(300):
         latch = Latch(stream)
-        stream.timeline.spin_ns = 0
+        stream.timeline.spins = False
         with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as group:
                 group.start_soon(stream.synchronize)
@@ -173,7 +173,7 @@ def test_loops_in_several_threads_wait_for_the_same_work() -> None:
     waiting = threading.Barrier(10)
 
     async def wait() -> None:
-        stream.timeline.spin_ns = 0
+        stream.timeline.spins = False
         task = asyncio.ensure_future(asyncio.wait_for(_result(call), 30))
         await asyncio.sleep(0)
         waiting.wait(30)

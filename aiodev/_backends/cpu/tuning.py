@@ -76,6 +76,9 @@ SHORT_COMMAND: Final = 8_000
 #: How long (ns) a helper looks for work before it has helped. Larger: more spinning in vain; smaller: waiters park just
 #: before there is work.
 PATIENCE: Final = 3_000
+#: For this long (ns) a thread that spins may help, however short the spin is. Larger: tasks that are ready wait for longer;
+#: smaller: where spins are short, who waits for what it could do at once has a worker woken, and has a turn of the loop.
+SPUN: Final = 100_000
 #: How long (ns) it looks for work once it has helped, while others run their last chunks. Larger: a core is kept from them;
 #: smaller: it parks just before the end.
 LONGER: Final = 50_000

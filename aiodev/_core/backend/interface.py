@@ -395,7 +395,8 @@ class Executor(ABC):
     def spin(self, queue: int, value: int, duration: int) -> bool:
         """Wait for ``value`` without the GIL for at most ``duration`` ns; whether it was reached.
 
-        Less than a millisecond is an attempt to save a wake-up, and may end early where other processes want the cores.
+        Less than a millisecond is an attempt to save a wake-up, and may end early where other processes want the cores. Unless
+        ``duration`` is 0 the thread may help meanwhile.
         """
 
     def help(self, queue: int, value: int, duration: int, descriptor: int) -> bool:

@@ -175,7 +175,7 @@ class Event:
         if record is None:
             return others_first.__await__()
         if self._blocking:
-            record[0].spin_ns = 0
+            record[0].spins = False
         return Completion(record[0], record[1]).__await__()
 
     async def synchronize(self) -> None:

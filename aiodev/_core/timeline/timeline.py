@@ -45,7 +45,6 @@ from aiodev._core.timeline.faults import FaultLog, KnownFault, dependency_error,
 from aiodev._core.timeline.gate import Gate, opened_on_error
 from aiodev._core.timeline.vector_clock import NO_CLOCK, Clock, PartialClock, merged, totals
 from aiodev._core.tuning import RELEASE_EVERY, TENDED_BYTES
-from aiodev._core.usable_cores import core_watch
 from aiodev._core.waiting.watcher import watcher
 
 if TYPE_CHECKING:
@@ -114,7 +113,7 @@ class Timeline:
         "quick_waits",
         "recording",
         "spin_doubts",
-        "spin_ns",
+        "spins",
         "stream_id",
         "tended",
         "withdrew",
@@ -138,7 +137,7 @@ class Timeline:
         self.frontier: tuple[int, Clock] = (0, NO_CLOCK)
         #: For debugging, those of before that operations which are not done have; else None.
         self.past: deque[tuple[int, Clock]] | None = deque() if settings.debug else None
-        self.spin_ns = settings.spin_ns(core_watch.spin)  # how long the next wait spins
+        self.spins = True  # whether the next wait spins
         self.spin_doubts = 0  # quick waits that it takes before spinning is tried again; below 0, spins that were not in vain
         self.quick_waits = 0  # that there have been, while nobody spun
         self.parked = 0  # wait sets with waiters of this timeline

@@ -7,6 +7,9 @@ vain again and again, it takes more and more such waits, of which a long one tak
 spins. Behind many spins that were not in vain, one that was changes nothing: a system keeps every thread from its core now and
 then, and to park takes as long again. Where other processes want the cores as well the executor ends a spin at once: its
 threads learn that from each other.
+
+Who spins does short work itself meanwhile. On a single core, where nobody spins, what is left of a spin is to do that at once,
+without a turn of the loop first; and waits learn in the same way whether it pays.
 """
 
 from __future__ import annotations
@@ -15,14 +18,14 @@ import time
 from typing import TYPE_CHECKING
 
 from aiodev._core.config import settings
-from aiodev._core.tuning import MOST_DOUBTS, MOST_TRUST, SOON
+from aiodev._core.tuning import AT_ONCE_NS, MOST_DOUBTS, MOST_TRUST, SOON
 from aiodev._core.usable_cores import Spin, core_watch
 
 if TYPE_CHECKING:
     from aiodev._core.timeline.timeline import Timeline
 
 _MOST_NS = settings.spin_ns(core_watch.spin)
-_SOON_NS = SOON * _MOST_NS  # a wait that took no longer, with its wake-up, a spin would have met
+_SOON_NS = SOON * _MOST_NS or AT_ONCE_NS  # a wait that took no longer, with its wake-up, a spin would have met
 
 
 def may_help() -> bool:
@@ -31,14 +34,18 @@ def may_help() -> bool:
 
 
 def spin(timeline: Timeline, value: int) -> bool:
-    """Spin for as long as it pays on this timeline; whether ``value`` was reached.
+    """Spin for as long as it pays on this timeline, or help where nobody spins; whether ``value`` was reached.
 
     Where tasks are parked on the timeline already, others have their turn first: no spin.
     """
-    if timeline.parked or not timeline.spin_ns or not _MOST_NS:
+    if timeline.parked or not timeline.spins or not may_help():
         return False
-    doubts = timeline.spin_doubts
-    if timeline.operations.spin(timeline.queue, value, _MOST_NS):
+    doubts, operations, queue = timeline.spin_doubts, timeline.operations, timeline.queue
+    if _MOST_NS:
+        reached = operations.spin(queue, value, _MOST_NS)
+    else:
+        reached = operations.help(queue, value, AT_ONCE_NS, -1) and timeline.reached(value)
+    if reached:
         if doubts > -MOST_TRUST:
             timeline.spin_doubts = doubts // 2 if doubts > 0 else doubts - 1
         return True
@@ -46,7 +53,7 @@ def spin(timeline: Timeline, value: int) -> bool:
         timeline.spin_doubts = 0
     else:
         timeline.spin_doubts = min(MOST_DOUBTS, 2 * max(0, doubts) + 1)
-        timeline.spin_ns = 0
+        timeline.spins = False
     timeline.quick_waits = -1  # the rest of this wait is no evidence
     return False
 
@@ -55,16 +62,16 @@ def note_wait(timeline: Timeline) -> None:
     """Decide, at the end of a wait that did more than spin, whether the next one spins. Of several at once, each counts."""
     if time.monotonic_ns() - timeline.parked_at > _SOON_NS:
         timeline.quick_waits = max(0, timeline.quick_waits // 2)
-    elif not timeline.spin_ns:
+    elif not timeline.spins:
         timeline.quick_waits += 1
         if timeline.quick_waits >= timeline.spin_doubts:
-            timeline.spin_ns = _MOST_NS
+            timeline.spins = True
 
 
 def _follow(spin: Spin) -> None:
     global _MOST_NS, _SOON_NS
     _MOST_NS = settings.spin_ns(spin)
-    _SOON_NS = SOON * _MOST_NS
+    _SOON_NS = SOON * _MOST_NS or AT_ONCE_NS
 
 
 core_watch.follow(_follow)

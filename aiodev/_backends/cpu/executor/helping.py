@@ -31,6 +31,7 @@ from aiodev._backends.cpu.tuning import (
     ROOM,
     SERIAL_BELOW,
     SLICE,
+    SPUN,
     TAKEN,
     YIELD_EVERY,
 )
@@ -213,15 +214,17 @@ def wait_helping(queue: Queue, value: int, patience: int, longest: int, descript
 
 @exported(boolean(int64, int64, int64), nogil=True)
 def spin(queue: Queue, value: int, duration: int) -> bool:
-    """Spin for ``value`` without the GIL, for ``duration`` ns, or up to twice that where the thread helps; whether reached.
+    """Spin for ``value`` without the GIL, for ``duration`` ns; whether reached.
 
-    Where what runs seems to end by then it spins for ``OVERDUE`` longer.
+    Where the thread helps that may take twice as long, or ``SPUN`` ns; where what runs seems to end by then, ``OVERDUE`` more.
     """
     if queue.completed.load() >= value:
         return True
+    if duration == 0:
+        return False
     if send_away(queue):
         duration = max(duration, MOVED)
-    return wait_helping(queue, value, duration, 2 * duration, -1) == REACHED
+    return wait_helping(queue, value, duration, max(SPUN, 2 * duration), -1) == REACHED
 
 
 @exported(boolean(int64, int64, int64, int64), nogil=True)
