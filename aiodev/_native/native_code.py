@@ -66,7 +66,8 @@ class NativeCode:
         if function not in self._functions:
             name, text = function.py_func.__name__, function.py_func.__doc__ or ""
             method = _Method(name.encode(), self.address(function), _FASTCALL, text.encode())
-            self._functions[function] = _new_function(ctypes.byref(method), None, None), method
+            # Another thread may have made one meanwhile, and given it out: that stays.
+            self._functions.setdefault(function, (_new_function(ctypes.byref(method), None, None), method))
         made: Callable[..., Any] = self._functions[function][0]
         return made
 
@@ -84,7 +85,7 @@ class NativeCode:
         key = function, name
         if key not in self._methods:
             code, flags = self.address(function), _FASTCALL | _KEYWORDS
-            self._methods[key] = _Method(name.encode(), code, flags, (text or "").encode())
+            self._methods.setdefault(key, _Method(name.encode(), code, flags, (text or "").encode()))
         return self._methods[key]
 
     def descriptor(self, function: Any, owner: type, name: str) -> Any:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import ctypes
 import itertools
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -459,3 +461,31 @@ def test_what_is_no_integer_is_refused(read_int: Callable[[Any], int]) -> None:
     for value in (1.0, 5e-324, None, "1"):
         with pytest.raises(TypeError):
             read_int(value)
+
+
+@pytest.mark.parametrize("kind", ["function", "method"])
+def test_threads_that_ask_for_a_function_at_once_have_the_same(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one of them was given works on: none of another's takes its place, and its memory."""
+    code = NativeCode(emit("test", [_read_int if kind == "method" else _one_more]))
+    asked = threading.Barrier(4)
+    found = code.address
+
+    def address(function: Any) -> int:
+        asked.wait(30)  # all of them have seen that there is none yet
+        return found(function)
+
+    monkeypatch.setattr(code, "address", address)
+    with ThreadPoolExecutor(4) as pool:
+        if kind == "function":
+            made = list(pool.map(code.function, 4 * [_one_more]))
+        else:
+            made = list(pool.map(lambda _: code._method_of(_read_int, "read", None), range(4)))
+    assert len({id(each) for each in made}) == 1
+    if kind == "function":
+        assert made[0](7) == 8
+
+
+@exported(int64(int64))
+def _one_more(number: int) -> int:
+    """One more."""
+    return number + 1
