@@ -134,6 +134,13 @@ class Settings:
         "How long, in µs, an idle worker of the CPU may look for work before it sleeps; 0 sleeps at once. "
         f"``auto``: {_WORKER_SPIN_US[Spin.FULL]}; {_WORKER_SPIN_US[Spin.SHORT]} and 0 as for ``AIODEV_SPIN_US``.",
     )
+    slice_us: int = _setting(
+        "AIODEV_SLICE_US",
+        lambda: 100,
+        _integer(0, 100_000),
+        "The time slices, in µs, that threads whose event loop waits for devices, and workers of the CPU, ask Linux for, from "
+        "6.12 on: where others want the cores as well, shorter ones come sooner and more often. 100 at least; 0 asks for none.",
+    )
     call_threads: int = _setting(
         "AIODEV_CALL_THREADS",
         lambda: 1024,

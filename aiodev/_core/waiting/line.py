@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from aiodev._core.time_slice import shorten_time_slice
 from aiodev._core.tuning import BLIND_TURN_NS, LOOKED_NS, MOST_TURNS, REST, TURN_NS
 from aiodev._core.waiting import fairness
 from aiodev._core.waiting.fairness import budget
@@ -92,6 +93,7 @@ class Line(ABC):
         self.draining: weakref.WeakKeyDictionary[Any, anyio.Lock] = weakref.WeakKeyDictionary()
         self.helping = self.taking_turns = False
         self.rests = self.turned = 0
+        shorten_time_slice()
 
     @property
     @abstractmethod

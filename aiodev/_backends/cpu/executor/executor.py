@@ -48,6 +48,7 @@ from aiodev._backends.executor.arena import arena, words_at
 from aiodev._backends.executor.structs import FAULT_SLOTS, KIND_DEPENDENCY, KIND_KERNEL, KIND_WITHDRAWN, NEVER, Waker
 from aiodev._core.backend.interface import COUNTER_WORDS, Command, Fault, ScheduleStep
 from aiodev._core.backend.trace_log import TraceLog
+from aiodev._core.time_slice import shorten_time_slice
 from aiodev._native.fields import WORD, offset_of, sizeof
 from aiodev._native.native_code import COMPILED
 
@@ -65,6 +66,7 @@ def _work(work: Callable[[int, int], None], device: int, worker: int, is_nice: b
     """A worker's thread."""
     thread = threading.get_native_id()
     Worker(worker).thread = thread
+    shorten_time_slice()
     if is_nice:
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, 0) + NICE)
