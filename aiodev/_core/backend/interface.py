@@ -396,7 +396,7 @@ class Executor(ABC):
         """Wait for ``value`` without the GIL for at most ``duration`` ns; whether it was reached.
 
         Less than a millisecond is an attempt to save a wake-up, and may end early where other processes want the cores. Unless
-        ``duration`` is 0 the thread may help meanwhile.
+        ``duration`` is 0 the thread may help meanwhile, which may take longer.
         """
 
     def help(self, queue: int, value: int, duration: int, descriptor: int) -> bool:
