@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from aiodev._core.cache_directory import cache
+from aiodev._core.time_slice import time_slice
 from aiodev._core.usable_cores import allowed_cores
 
 ROOT = Path(__file__).parents[1]
@@ -53,6 +55,22 @@ def test_info_says_how_threads_spin(spin: str, shown: str) -> None:
     done = run_cli("info", AIODEV_SPIN_US=spin)
     (setting,) = [line.split(maxsplit=1)[1] for line in done.stdout.splitlines() if line.strip().startswith("AIODEV_SPIN_US")]
     assert setting.startswith(shown) and ("now" in setting) == (spin == "auto")
+
+
+def test_info_says_which_time_slices_threads_get() -> None:
+    """What the system gives a thread, and one that asks; or that it tells nothing."""
+    with ThreadPoolExecutor(1) as pool:
+        there = pool.submit(time_slice).result()
+    found = [
+        next(line for line in run_cli("info", AIODEV_SLICE_US=asked).stdout.splitlines() if line.startswith("time slices"))
+        for asked in ("0", "150")
+    ]
+    if not there:
+        assert found == 2 * ["time slices are the system's, which tells nothing of them"]
+        return
+    assert found[0] == f"time slices of threads: {there / 1e6:g} ms, left alone"
+    if there > 150_000:
+        assert found[1] == f"time slices of threads: {there / 1e6:g} ms, 0.15 ms for those that wait for devices, and workers"
 
 
 def test_info_says_why_a_backend_cannot_start() -> None:

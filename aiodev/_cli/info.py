@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from importlib import metadata
 from typing import Any
@@ -13,6 +14,7 @@ import aiodev
 from aiodev._core.backend.registry import registry
 from aiodev._core.cache_directory import cache
 from aiodev._core.config import settings
+from aiodev._core.time_slice import shorten_time_slice, time_slice
 from aiodev._core.usable_cores import core_watch
 
 __all__ = ["describe"]
@@ -91,4 +93,17 @@ def _settings() -> Iterator[str]:
         if value is None:
             value = f"auto: {spins[setting.name](core_watch.spin) // 1000} now"
         yield f"    {name:21} {value!s:24} {origin}"
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(_time_slice).result()
     yield f"compiled code is kept in {cache.directory() or 'memory only'}"
+
+
+def _time_slice() -> str:
+    """Which time slices this thread gets when it asks for them, as those do whose loop waits for a device, and workers."""
+    before = time_slice()
+    shorten_time_slice()
+    after = time_slice()
+    if not before:
+        return "time slices are the system's, which tells nothing of them"
+    asked = "left alone" if after == before else f"{after / 1e6:g} ms for those that wait for devices, and workers"
+    return f"time slices of threads: {before / 1e6:g} ms, {asked}"
