@@ -40,7 +40,8 @@ def time_slice(thread: int = 0) -> int:
 def shorten_time_slice() -> None:
     """Ask for the calling thread's slice to be ``AIODEV_SLICE_US``, if it is longer; where that is refused it stays.
 
-    A thread that was given precedence, by a niceness below 0 or by another policy, is left alone.
+    A thread that was given precedence, by a niceness below 0 or by another policy, is left alone. One that has asked carries
+    ``SCHED_FLAG_RESET_ON_FORK``, which Linux lets nobody drop without rights: to ask for another policy it has to keep that.
     """
     slice_ns = 1000 * settings.slice_us
     attributes = _read() if slice_ns else None
