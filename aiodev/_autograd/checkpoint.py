@@ -1,17 +1,23 @@
-"""Checkpoints: parts of a graph that are computed again in the backward pass, in place of kept."""
+"""Checkpoints: parts of a graph that are computed again in the backward pass, in place of kept.
+
+The nodes of the part are those that its function records, and stay in the graph, so that every kind of pass finds all that it
+depends on. They are left without the arrays that were made inside. The first of them that needs its own has the function
+called again; the nodes that this records, which are the same in the same order, hand over what they keep.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import Any
+import operator
+import weakref
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
+from typing import Any, NamedTuple
 
 from aiodev._array.array import Array
-from aiodev._array.creation import empty
 from aiodev._autograd import modes
-from aiodev._autograd.backward import backward, grad
-from aiodev._autograd.function import Context, Function, once_differentiable
-from aiodev._autograd.variable import Variable
+from aiodev._autograd.node import Kept, Node, number
+from aiodev._autograd.variable import edge_of, plain_of
 from aiodev._core.arguments import function as callable_of, is_kind, refusal
 from aiodev._core.streams.current import current_stream
 from aiodev._generator.defaults import default_generator, fork_rng, set_rng_state
@@ -22,9 +28,10 @@ __all__ = ["checkpoint"]
 def checkpoint(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function of arrays, and keep its arguments only; the backward pass calls it again for what it needs inside.
 
-    So memory is traded for time. The function is called with the same arguments, and draws the same random numbers from the
-    default generator, both times; it must do the same. Parameters that it uses beside its arguments get their gradients while
-    the pass goes on, so a pass that fails later has added to them; :func:`aiodev.autograd.grad` neither sees nor changes them.
+    So memory is traded for time. The function is called with the same arguments, on the same stream, and draws the same random
+    numbers from the default generator, both times; it must do the same. All gradients are those without a checkpoint: of
+    arguments, of what the function uses beside them, and of gradients. A pass that retains the graph retains what it has
+    computed again, too.
 
     Args:
         function: of the arguments, to an array or a tuple of arrays.
@@ -34,6 +41,8 @@ def checkpoint(function: Callable[..., Any], *arguments: Any) -> Any:
         TypeError: ``function`` is none, or makes coroutines; there is no array among the arguments; or the function returns
             something else than arrays.
         CaptureError: the current stream is being captured.
+        GradientError: of the backward pass: an argument has been written to since, or the function does something else than
+            the first time.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -52,59 +61,91 @@ def checkpoint(function: Callable[..., Any], *arguments: Any) -> Any:
     device = next((one.device for one in arguments if isinstance(one, Array)), None)
     if device is None:
         raise TypeError("checkpoint: expected an array among the arguments")
-    recording = current_stream(device).timeline.recording
-    if recording is not None:
-        recording.refuse("a checkpoint keeps the state of a generator, which is another one at each replay")
-    # Parameters inside may need gradients though no argument does: this one has the node recorded.
-    anchor = Variable(empty((), "float32", device))
-    return _Checkpoint.apply(anchor, function, *arguments)
+    stream = current_stream(device)
+    if stream.timeline.recording is not None:
+        stream.timeline.recording.refuse("a checkpoint keeps the state of a generator, which is another one at each replay")
+    if not modes.current().enabled:
+        return _checked(function, function(*arguments))
+    part = _Part(function, arguments, stream)
+    returned = _checked(function, function(*arguments))
+    part.leave_out(returned)
+    return returned
 
 
-class _Checkpoint(Function):
-    """A call that is made again."""
+def _checked(function: Callable[..., Any], returned: Any) -> Any:
+    """What a function has returned, which is arrays."""
+    results = returned if isinstance(returned, tuple) else (returned,)
+    if inspect.iscoroutine(returned):
+        returned.close()
+    if not results or not all(isinstance(one, Array) for one in results):
+        raise refusal("checkpoint", "function", "one that gives an array, or a tuple of them", returned)
+    return returned
 
-    @staticmethod
-    def forward(ctx: Context, anchor: Array, function: Callable[..., Any], *arguments: Any) -> Any:
-        places = [place for place, one in enumerate(arguments) if isinstance(one, Array)]
-        ctx.save_for_backward(*(arguments[place] for place in places))
-        rest = [None if place in places else one for place, one in enumerate(arguments)]
-        device = arguments[places[0]].device
-        ctx.__dict__["call"] = function, places, rest, device, default_generator(device).clone_state()
-        returned = function(*arguments)
-        results = returned if isinstance(returned, tuple) else (returned,)
-        if inspect.iscoroutine(returned):
-            returned.close()
-        if not results or not all(isinstance(one, Array) for one in results):
-            raise refusal("checkpoint", "function", "one that gives an array, or a tuple of them", returned)
-        return returned
 
-    @staticmethod
-    @once_differentiable
-    async def backward(ctx: Context, *gradients: Any) -> Any:
-        function, places, rest, device, generator = ctx.__dict__["call"]
-        arguments = list(rest)
-        wanted = ctx.needs_input_grad[2:]
-        stores = modes.current().stores
-        for place, one in zip(places, ctx.saved_arrays, strict=True):
-            arguments[place] = Variable(one) if wanted[place] else one
-        with fork_rng(), modes.enable_grad():
-            set_rng_state(generator.get_state(), device)
-            returned = function(*arguments)
-        results = returned if isinstance(returned, tuple) else (returned,)
-        reached = [
-            (one, gradient)
-            for one, gradient in zip(results, gradients, strict=True)
-            if isinstance(one, Variable) and one.requires_grad
-        ]
-        own = [place for place in places if wanted[place]]
-        leaf_gradients: Any = {}
-        if reached:
-            outputs, given = zip(*reached, strict=True)
-            leaves = [arguments[place] for place in own]
-            if stores:
-                await backward(outputs, given)
-                leaf_gradients = [leaf.grad for leaf in leaves]
-            else:
-                leaf_gradients = await grad(outputs, leaves, given, allow_unused=True)
-            leaf_gradients = dict(zip(own, leaf_gradients, strict=True))
-        return (None, None, *map(leaf_gradients.get, range(len(arguments))))
+class _Part:
+    """A call that can be made again, and the nodes that it has made."""
+
+    def __init__(self, function: Callable[..., Any], arguments: Sequence[Any], stream: Any) -> None:
+        self._function, self._arguments, self._stream = function, arguments, stream
+        self._generator = default_generator(stream.device).clone_state()
+        self._kept = [Kept(plain_of(one), f"argument {place}") for place, one in enumerate(arguments) if isinstance(one, Array)]
+        self._nodes: list[weakref.ref[Node]] = []  # which refer to this, and may be gone
+        self._made: list[tuple[str, Sequence[Any]]] = []
+        self._since = number()
+
+    def leave_out(self, returned: Any) -> None:
+        """Leave the nodes without what was made inside."""
+        nodes = _made_since(self._since, returned)
+        self._made = [(node.name, node.forms) for node in nodes]
+        self._nodes = [weakref.ref(node) for node in nodes]
+        for place, node in enumerate(nodes):
+            node.leave_out(self, place, self._since)
+
+    def move(self, place: int, node: Node) -> None:
+        """See :class:`~aiodev._autograd.node.Region`."""
+        self._nodes[place] = weakref.ref(node)
+
+    def restore(self) -> None:
+        """See :class:`~aiodev._autograd.node.Region`."""
+        for kept in self._kept:
+            kept.check()
+        since = number()
+        with self._stream, fork_rng(), modes.enable_grad():
+            set_rng_state(self._generator.get_state(), self._stream.device)
+            returned = self._function(*self._arguments)
+        nodes = _made_since(since, returned)
+        for (name, forms), node in zip_longest(self._made, nodes, fillvalue=_NOTHING):
+            if node.name != name or node.forms != forms:
+                was, now = _described(name, forms), _described(node.name, node.forms)
+                raise RuntimeError(f"checkpoint: {self._function!r} records {now}, where it has recorded {was} the first time")
+        for reference, again in zip(self._nodes, nodes, strict=True):
+            own = reference()
+            if own is not None and not own.is_released:
+                own.take_over(again)
+
+
+class _Nothing(NamedTuple):
+    """In place of a node, where there is none."""
+
+    name: str = ""
+    forms: tuple[Any, ...] = ()
+
+
+_NOTHING = _Nothing()
+
+
+def _made_since(since: int, returned: Any) -> list[Node]:
+    """The nodes behind node ``since`` that results depend on, in the order in which they were made."""
+    results = returned if isinstance(returned, tuple) else (returned,)
+    edges = [edge_of(one) for one in results]
+    found: set[Node] = set()
+    while edges:
+        edge = edges.pop()
+        if edge.__class__ is tuple and edge[0].sequence > since and edge[0] not in found:
+            found.add(edge[0])
+            edges += edge[0].edges
+    return sorted(found, key=operator.attrgetter("sequence"))
+
+
+def _described(name: str, forms: Sequence[Any]) -> str:
+    return " and ".join(f"{name} of {form.shape} {form.dtype}" for form in forms) or "nothing"

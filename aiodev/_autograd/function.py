@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from aiodev._array.array import Array
 from aiodev._autograd import modes
-from aiodev._autograd.node import Kept, Node, number, stack_of
-from aiodev._autograd.variable import Variable, edge_of, is_differentiable, linked, plain_of, record_linear
+from aiodev._autograd.node import Kept, LeftOut, Node, Region, is_from_before, number, stack_of
+from aiodev._autograd.variable import edge_of, is_differentiable, linked, plain_of, record_closed
 from aiodev._core import callsites
 from aiodev._core.streams.current import current_stream
 
@@ -47,12 +47,12 @@ class Context(Node):
         3.0
     """
 
-    __slots__ = ("__dict__", "_created", "_function", "_kept", "_links", "_plain", "needs_input_grad")
+    __slots__ = ("__dict__", "_created", "_function", "_links", "_plain", "kept", "needs_input_grad")
 
     needs_input_grad: tuple[bool, ...]
 
     _function: type[Function]
-    _kept: list[Kept]
+    kept: Any  #: list[Kept | None], or what stands for it
     _links: list[Any]
     _plain: tuple[Array, ...]  #: results without gradients
     _created: bool
@@ -77,12 +77,12 @@ class Context(Node):
         """
         if self.is_released:
             raise RuntimeError("saved_arrays: a backward pass has released them; retain_graph=True keeps them")
-        for kept in self._kept:
+        for kept in self.kept:
             if kept is not None:
                 kept.check()
         return tuple(
             None if kept is None else linked(kept.array, link) if self._created else kept.array
-            for kept, link in zip(self._kept, self._links, strict=True)
+            for kept, link in zip(self.kept, self._links, strict=True)
         )
 
     def mark_non_differentiable(self, *results: Array) -> None:
@@ -99,10 +99,12 @@ class Context(Node):
             for output, result in enumerate(results):
                 if result is array and not any(result is own for own in self._plain):
                     link = (self, output)
-            self._kept.append(None if array is None else Kept(array, f"saved array {place}"))  # type: ignore[arg-type]
+            self.kept.append(None if array is None else Kept(array, f"saved array {place}"))
             self._links.append(link)
 
     def apply(self, gradients: Sequence[Any], wanted: Sequence[Any], create_graph: bool) -> Any:
+        while self.kept.__class__ is LeftOut:  # of a checkpoint, and of those within
+            self.kept.region.restore()
         backward = self._function.backward
         once = create_graph and getattr(backward, "_is_once_differentiable", False)
         self._created = create_graph and not once
@@ -121,11 +123,16 @@ class Context(Node):
         return self._closed(self._normalised(grads), gradients)
 
     def _closed(self, found: Sequence[Any], gradients: Sequence[Any]) -> Any:
-        """Gradients that refuse to be differentiated."""
-        source = next((one for one in gradients if one.__class__ is Variable), None)
-        if source is None:
+        """Gradients that refuse to be differentiated with respect to what they may depend on.
+
+        That is the gradients that they were made of, and, if anything was kept for them, the arguments.
+        """
+        edges = [edge_of(one) for one in gradients]
+        if self.kept or self.__dict__:
+            edges += self.edges
+        if not any(edge is not None for edge in edges):
             return found
-        return tuple([None if one is None else record_linear(self.name, source, one, _refuse_again) for one in found])
+        return tuple([None if one is None else record_closed(self.name, edges, plain_of(one)) for one in found])
 
     def _normalised(self, returned: Any) -> tuple[Any, ...]:
         """What ``backward`` returns, as a gradient for each argument.
@@ -141,9 +148,25 @@ class Context(Node):
             )
         return gradients
 
+    def leave_out(self, region: Region, place: int, since: int) -> None:
+        """See the base class; attributes are left out, since there may be arrays among them."""
+        had: Any = self.kept.rest if self.kept.__class__ is LeftOut else [(kept,) for kept in self.kept]
+        rest = [one if is_from_before(link, since) else None for one, link in zip(had, self._links, strict=True)]
+        self.kept = LeftOut(region, place, rest)
+        self.__dict__.clear()
+
+    def take_over(self, other: Any) -> None:
+        """See the base class."""
+        again, own = other.kept, self.kept.rest
+        if again.__class__ is LeftOut:
+            self.kept = again.moved(self, [one or made for one, made in zip(own, again.rest, strict=True)])
+        else:
+            self.kept = [made if one is None else one[0] for one, made in zip(own, again, strict=True)]
+        self.__dict__.update(other.__dict__)
+
     def release(self) -> None:
         Node.release(self)
-        self._kept = []
+        self.kept = []
         self._links = []
         self.__dict__.clear()
 
@@ -153,7 +176,7 @@ def _context(function: type[Function], edges: Sequence[Any]) -> Context:
     node = object.__new__(Context)
     node._function, node.edges = function, edges
     node.needs_input_grad = tuple([edge is not None for edge in edges])
-    node._kept, node._links, node._plain, node._created = [], [], (), False
+    node.kept, node._links, node._plain, node._created = [], [], (), False
     node.forms, node.hooks, node.is_released, node.stack = (), None, False, None
     node.sequence = number()
     return node
@@ -162,10 +185,6 @@ def _context(function: type[Function], edges: Sequence[Any]) -> Context:
 def _described(returned: Any) -> str:
     shown = returned if isinstance(returned, tuple) else (returned,)
     return f"({', '.join(type(one).__name__ for one in shown)})"
-
-
-def _refuse_again(gradient: Any) -> NoReturn:
-    raise RuntimeError("a gradient that is once differentiable is differentiated again")
 
 
 class Function:
@@ -253,6 +272,8 @@ class Function:
 
 def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator of a ``backward`` whose gradients cannot be differentiated again: to do so is an error, not a wrong result.
+
+    They count as depending on the gradients that they are made of, and, where ``forward`` keeps anything, on its arguments.
 
     Example:
         >>> from aiodev import autograd

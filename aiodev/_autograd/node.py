@@ -7,7 +7,7 @@ import itertools
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from aiodev._array.array import Array
 from aiodev._autograd.disposal import hand_on, sweep
@@ -19,7 +19,9 @@ from aiodev._core.finalizing import until_exit
 from aiodev._core.streams.stream import Stream
 from aiodev._memory.buffer import Buffer, Uses
 
-__all__ = ["Edge", "HookHandle", "Hooks", "Kept", "Node", "hooked", "number", "stack_of"]
+__all__ = [
+    "Edge", "HookHandle", "Hooks", "Kept", "LeftOut", "Node", "Region", "hooked", "is_from_before", "number", "stack_of",
+]  # fmt: skip
 
 #: Where a gradient goes: a node and which of its results; a leaf, which is a variable; None, nowhere.
 Edge = Any
@@ -132,7 +134,7 @@ class Node:
     #: What says, with the forms, how its gradients are computed; None where nothing does.
     derivative: Any = None
     #: Operands and results that are kept for that, and the versions of those that are arrays; the operands' forms.
-    kept: Sequence[Any] = ()
+    kept: Any = ()
     versions: Sequence[Any] = ()
     operands: Sequence[Any] = ()
 
@@ -167,6 +169,12 @@ class Node:
         """Drop what was kept, and the way to the nodes before."""
         self.is_released = True
         self.edges = ()
+
+    def leave_out(self, region: Region, place: int, since: int) -> None:
+        """Keep only what is from before node ``since``, and have ``region`` give the rest when it is needed, by the place."""
+
+    def take_over(self, other: Any) -> None:
+        """Keep what another node of the same call keeps, in place of what was left out."""
 
     @property
     def next_functions(self) -> tuple[Any, ...]:
@@ -213,6 +221,41 @@ class Node:
 def stack_of(mode: Mode) -> Sequence[str] | None:
     """The stack down to the program's line that called a library, where anomalies are looked for."""
     return traceback.format_stack(callsites.program_frame(sys._getframe(1))) if mode.anomaly else None
+
+
+class Region(Protocol):
+    """What has made nodes that are without some of what they keep."""
+
+    def restore(self) -> None:
+        """Give it to all of them that are left."""
+
+    def move(self, place: int, node: Node) -> None:
+        """Give it to this node, in place of the one that was made there."""
+
+
+class LeftOut:
+    """Stands, in what a node keeps, for what is computed again when it is needed (:mod:`aiodev._autograd.checkpoint`).
+
+    Attributes:
+        region: has made the node.
+        place: of the node there.
+        rest: what the node keeps all the same, in its places; None in those of the others.
+    """
+
+    __slots__ = ("place", "region", "rest")
+
+    def __init__(self, region: Region, place: int, rest: Sequence[Any]) -> None:
+        self.region, self.place, self.rest = region, place, rest
+
+    def moved(self, node: Node, rest: Sequence[Any]) -> LeftOut:
+        """What stands for the same in another node."""
+        self.region.move(self.place, node)
+        return LeftOut(self.region, self.place, rest)
+
+
+def is_from_before(edge: Edge, since: int) -> bool:
+    """Whether an operand was made before node ``since``, as far as its edge tells: it is a leaf, or a result of such a node."""
+    return edge[0].sequence <= since if edge.__class__ is tuple else edge is not None
 
 
 class Kept:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Hashable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from aiodev._array.array import Array
@@ -28,7 +29,7 @@ from aiodev._array.computing import kernels
 from aiodev._array.dtypes import row_of
 from aiodev._array.form import Form
 from aiodev._autograd import modes
-from aiodev._autograd.node import Node, check_version, number, stack_of, version_of
+from aiodev._autograd.node import LeftOut, Node, Region, check_version, is_from_before, number, stack_of, version_of
 from aiodev._autograd.variable import Variable, edge_of, is_differentiable, linked, plain_of
 from aiodev._core import callsites, context
 from aiodev._core.bounded_table import enter
@@ -145,7 +146,7 @@ class OperationNode(Node):
 
     Attributes:
         derivative: how its gradients are computed.
-        kept: operands, and behind them the result: arrays, or numbers.
+        kept: operands, and behind them the result: arrays, or numbers; or what stands for them.
         versions: of these, where they are arrays.
         operands: the forms of the operands; None of numbers.
     """
@@ -153,7 +154,7 @@ class OperationNode(Node):
     __slots__ = ("derivative", "kept", "operands", "versions")
 
     derivative: Derivative
-    kept: Sequence[Any]
+    kept: Any
     versions: Sequence[Any]
     operands: Sequence[Form | None]
 
@@ -163,10 +164,13 @@ class OperationNode(Node):
 
     @property
     def _is_repeatable(self) -> bool:
-        return self.derivative.is_repeatable
+        return self.derivative.is_repeatable and self.kept.__class__ is not LeftOut
 
     def apply(self, gradients: Sequence[Any], wanted: Sequence[Any], create_graph: bool) -> Any:
         derivative, kept = self.derivative, self.kept
+        while kept.__class__ is LeftOut:  # of a checkpoint, and of those within
+            kept.region.restore()
+            kept = self.kept
         for place, version in enumerate(self.versions):
             if version is not None:
                 buffer = kept[place]._buffer
@@ -180,6 +184,27 @@ class OperationNode(Node):
         if derivative.holomorphic and self.forms[0].dtype.kind == "c":  # which has one result
             return _conjugates(derivative.compute(self, kernels.conj(gradients[0]), wanted, *kept))
         return derivative.compute(self, gradients[0] if len(self.forms) == 1 else gradients, wanted, *kept)
+
+    def leave_out(self, region: Region, place: int, since: int) -> None:
+        """See the base class; numbers stay, too."""
+        kept = self.kept
+        pairs: Any = kept.rest if kept.__class__ is LeftOut else zip(kept, self.versions, strict=True)
+        sources = [self.edges[at] for at in self.derivative.kept]
+        rest = [
+            pair if pair is not None and (pair[1] is None or is_from_before(source, since)) else None
+            for pair, source in zip_longest(pairs, sources)
+        ]
+        self.kept, self.versions = LeftOut(region, place, rest), ()
+
+    def take_over(self, other: Any) -> None:
+        """See the base class."""
+        again, own = other.kept, self.kept.rest
+        if again.__class__ is LeftOut:
+            self.kept = again.moved(self, [pair or made for pair, made in zip(own, again.rest, strict=True)])
+            return
+        pairs = [pair or made for pair, made in zip(own, zip(again, other.versions, strict=True), strict=True)]
+        self.versions = [version for _, version in pairs]
+        self.kept = [value for value, _ in pairs]
 
     def release(self) -> None:
         self.is_released = True

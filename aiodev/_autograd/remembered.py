@@ -39,7 +39,7 @@ from aiodev._array.array import Array
 from aiodev._array.layout import extent
 from aiodev._autograd.delivery import accumulate_all
 from aiodev._autograd.modes import current
-from aiodev._autograd.node import Node
+from aiodev._autograd.node import LeftOut, Node
 from aiodev._autograd.tuning import CREDIT, MOST_COMMANDS, MOST_PROGRAMS, MOST_ROOTS, MOST_SCRATCH
 from aiodev._autograd.variable import Variable
 from aiodev._core.at_fork import in_child
@@ -201,6 +201,7 @@ class Structure:
                 (node.derivative is not derivative and node.derivative != derivative)
                 or node.forms != forms or node.operands != operands
                 or node.stream is not stream or node.hooks is not None or node.is_released
+                or node.kept.__class__ is LeftOut
             ):  # fmt: skip
                 return None
             for edge, target in zip(node.edges, targets, strict=True):  # of one derivative, as many

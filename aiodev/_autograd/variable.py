@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from types import EllipsisType
 from typing import Any, NoReturn
 
@@ -415,12 +415,26 @@ def record_linear(
 
     What the rule submits follows from ``option`` and the forms of operand and result; if it is None, from more than that.
     """
+    derivative = None if option is None else (name, operand._form, option)
+    return _ruled(name, (edge_of(operand),), plain, rule, derivative, depth + 1)
+
+
+def record_closed(name: str, edges: Sequence[Edge], plain: Array) -> Any:
+    """An array as a variable that depends on operands, and whose gradient is not known: a pass that needs it fails."""
+    return _ruled(name, edges, plain, _refuse, None, 2)
+
+
+def _refuse(gradient: Any) -> NoReturn:
+    raise RuntimeError("a gradient that is once differentiable is differentiated again")
+
+
+def _ruled(name: str, edges: Sequence[Edge], plain: Array, rule: Callable[[Any], Any], derivative: Any, depth: int) -> Any:
+    """The variable of a result whose node calls a rule."""
     if not is_differentiable(plain._form):
         return plain
     node = _new(_Linear)
-    node._name, node._rule = name, rule
-    node.derivative = None if option is None else (name, operand._form, option)
-    node.edges, node.forms = (edge_of(operand),), (plain._form,)
+    node._name, node._rule, node.derivative = name, rule, derivative
+    node.edges, node.forms = edges, (plain._form,)
     node.stream, node.sequence, node.site = current_stream(plain.device), number(), callsites.here(depth)
     node.hooks, node.is_released = None, False
     node.stack = stack_of(modes.current())

@@ -40,8 +40,8 @@ async def test_grad_through_a_checkpoint() -> None:
     (found,) = await autograd.grad(autograd.checkpoint(function, x).sum(), x)
     assert await found.tolist() == [9.0, 16.0]
     assert x.grad is None and w.grad is None
-    (unused,) = await autograd.grad(autograd.checkpoint(lambda x: x * w, x).sum(), w, allow_unused=True)
-    assert unused is None and w.grad is None
+    (found,) = await autograd.grad(autograd.checkpoint(lambda x: x * w, x).sum(), w)
+    assert await found.tolist() == [1.0, 2.0] and w.grad is None
 
 
 @pytest.mark.filterwarnings("error")
@@ -98,13 +98,142 @@ async def test_random_numbers_are_the_same_again() -> None:
     assert await drawn[0].tolist() == await drawn[1].tolist() == await x.grad.tolist()
 
 
-async def test_gradients_of_a_checkpoint_are_differentiated_once() -> None:
-    """To do so again is an error."""
+async def test_gradients_are_differentiated_again() -> None:
+    """As those without a checkpoint, and through several of them: second derivatives, and the gradient of a penalty."""
+    a = aiodev.asarray([1.0, 2.0], device="cpu")
+
+    def cubed(x: Any) -> Any:
+        return autograd.checkpoint(lambda y: y * autograd.checkpoint(kernels.square, y), x)
+
+    assert await (await autograd.hessian(lambda x: (cubed(x) + x * x).sum())(a)).tolist() == [[8.0, 0.0], [0.0, 14.0]]
+    assert await (await autograd.hessian(lambda x: cubed(x).sum() ** 2)(a)).tolist() == [[126.0, 72.0], [72.0, 504.0]]
+    x = autograd.Variable(a)
+    (found,) = await autograd.grad((cubed(x) + x * x).sum(), [x], create_graph=True)
+    await kernels.square(found).sum().backward()
+    assert await x.grad.tolist() == [80.0, 448.0]
+    _, change = await autograd.jvp(lambda x: x + cubed(x), [a], [aiodev.ones(2, device="cpu")])
+    assert await change.tolist() == [4.0, 13.0]
+
+
+async def test_what_is_used_beside_the_arguments_has_its_gradients() -> None:
+    """Whatever asks for them, leaves and what is computed of them, inside of other checkpoints, too."""
+    x, u0 = aiodev.asarray([1.0, 2.0], device="cpu"), aiodev.asarray([3.0, 4.0], device="cpu")
+
+    def function(u: Any) -> Any:
+        twice = u * 2.0
+        inner = autograd.checkpoint(lambda q: autograd.checkpoint(lambda p: p * twice, q) * q, x)
+        return (u * inner).sum()
+
+    _, gradient = await autograd.value_and_grad(function)(u0)
+    assert await gradient.tolist() == [12.0, 64.0]
+    u = autograd.Variable(u0)
+    await function(u).backward()
+    assert await u.grad.tolist() == [12.0, 64.0]
+    assert await (await autograd.hessian(function)(u0)).tolist() == [[4.0, 0.0], [0.0, 16.0]]
+    _, back = await autograd.vjp(lambda u: autograd.checkpoint(lambda q: q * u, x), u0)
+    for _ in range(2):
+        (found,) = await back(aiodev.ones(2, device="cpu"))
+        assert await found.tolist() == [1.0, 2.0]
+
+
+class Cubed(autograd.Function):
+    """With an array among its attributes."""
+
+    @staticmethod
+    def forward(ctx: autograd.Context, x: Any, calls: list[int]) -> Any:
+        """The third power."""
+        calls.append(1)
+        ctx.squared = x * x
+        result = ctx.squared * x
+        ctx.save_for_backward(x, None, result)
+        return result
+
+    @staticmethod
+    def backward(ctx: autograd.Context, g: Any) -> Any:
+        """Of what is kept in both ways."""
+        x, nothing, result = ctx.saved_arrays
+        assert nothing is None
+        return (ctx.squared + 2 * result / x) * g, None
+
+
+async def test_functions_of_users_inside() -> None:
+    """What they save, and their attributes, are left out, and there again."""
+    calls: list[int] = []
+    x = a_leaf()
+    loss = autograd.checkpoint(lambda x: Cubed.apply(Cubed.apply(x * 1.0, calls), calls), x).sum()
+    contexts = [loss.grad_fn.next_functions[0]]
+    contexts.append(contexts[0].next_functions[0])
+    assert all(not one.__dict__ and not hasattr(one.kept, "__len__") for one in contexts)
+    await loss.backward()
+    assert await x.grad.tolist() == [9.0, 9 * 2.0**8]
+    assert len(calls) == 4
+
+
+async def test_an_argument_that_was_written_to_is_noticed() -> None:
+    """And so is a parameter that the function uses beside its arguments."""
+    for wrong in range(2):
+        x, w = a_leaf(), a_leaf()
+        loss = autograd.checkpoint(lambda x, w=w: kernels.exp(x * w), x).sum()
+        with autograd.no_grad():
+            (x, w)[wrong][0] = 3.0
+        with pytest.raises(autograd.GradientError) as caught:
+            await loss.backward()
+        assert "written to since" in str(caught.value.__cause__)
+
+
+async def test_a_function_that_does_something_else_is_noticed() -> None:
+    """More than the first time, less, something else, or with another shape."""
+    others = {
+        "records exp of (2,) float64, where it has recorded nothing": lambda x: kernels.exp(kernels.exp(x)),
+        "records nothing, where it has recorded exp of (2,) float64": lambda x: x,
+        "records sin of (2,) float64, where it has recorded exp of (2,) float64": kernels.sin,
+        "records reshape of (1, 2) float64, where it has recorded exp of (2,) float64": lambda x: kernels.exp(x.reshape(1, 2)),
+    }
+    for expected, other in others.items():
+        calls = [other, kernels.exp]
+        with pytest.raises(autograd.GradientError) as caught:
+            await autograd.checkpoint(lambda x, calls=calls: calls.pop()(x), a_leaf()).sum().backward()
+        assert expected in str(caught.value.__cause__)
+
+
+async def test_a_checkpoint_has_the_stream_of_its_call() -> None:
+    """Both times, wherever the pass is called."""
+    streams = []
+
+    def function(x: Any) -> Any:
+        streams.append(aiodev.current_stream("cpu"))
+        return kernels.exp(x)
+
+    x = a_leaf()
+    async with aiodev.Stream("cpu") as own:
+        loss = autograd.checkpoint(function, x).sum()
+    await loss.backward()
+    assert streams == [own, own]
+    assert np.allclose(await x.grad.numpy(), np.exp([1.0, 2.0]))
+
+
+async def test_a_retained_graph_is_computed_again_once() -> None:
+    """By the first of its passes; and a part of it that nothing asks for is not."""
+    calls: list[int] = []
+
+    def function(x: Any) -> Any:
+        calls.append(1)
+        return kernels.exp(x)
+
     x, y = a_leaf(), a_leaf()
-    loss = (autograd.checkpoint(kernels.exp, x) * y).sum()
-    (found,) = await autograd.grad(loss, x, create_graph=True)
-    with pytest.raises(autograd.GradientError, match="once differentiable"):
-        await found.sum().backward()
+    loss = (autograd.checkpoint(function, x) * y).sum()
+    await autograd.grad(loss, y, retain_graph=True)
+    assert len(calls) == 1
+    for _ in range(2):
+        await loss.backward(retain_graph=True)
+    assert len(calls) == 2
+    assert np.allclose(await x.grad.numpy(), 2 * np.exp([1.0, 2.0]) * [1.0, 2.0])
+
+
+async def test_nothing_is_recorded_where_recording_is_off() -> None:
+    """A checkpoint is the call then."""
+    with autograd.no_grad():
+        assert type(autograd.checkpoint(kernels.exp, a_leaf())) is aiodev.Array
 
 
 def test_a_checkpoint_needs_an_array() -> None:
