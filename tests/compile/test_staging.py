@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -84,42 +85,126 @@ def transposed(i: int, j: int, x: Any, out: Any) -> None:
     out[j, i] = x[i, j]
 
 
+def flagged(i: int, x: Any, out: Any) -> None:
+    out[i] = 0
+    if x[i] > 0:
+        out[i] = 1
+
+
+def repeated(i: int, x: Any, out: Any) -> None:
+    out[i] = x[i] + 1
+    out[i] = x[i] + 1
+
+
+def from_view(i: int, x: Any, out: Any) -> None:
+    part = x[i : i + 1]
+    out[i] = 4
+    out[i] = part[0] + 1
+
+
+def in_rounds(i: int, x: Any, out: Any) -> None:
+    k = 0
+    while True:
+        out[i] = k
+        k += 1
+        if x[i] < k:
+            return
+
+
+def both(i: int, x: Any, moved: Any, out: Any) -> None:
+    moved[i] = x[i] + 1
+    out[i] = x[i]
+
+
+def once(i: int, x: Any, moved: Any, out: Any) -> None:
+    value, last, total = x[i], x[x.shape[0] - 1], 0
+    for k in range(3):
+        total += x[k]
+    for k in range(2):
+        total -= x[k]
+    moved[i] = value + 1
+    out[i] = value + last + total
+
+
+def through_view(i: int, x: Any, out: Any) -> None:
+    part = x[i : i + 1]
+    part[0] = 2
+    out[i] = 3
+
+
+def moved(i: int, x: Any, y: Any, out: Any) -> None:
+    x[i] += y[i]
+    out[i] = 3
+
+
+def planes(i: int, j: int, x: Any, out: Any) -> None:
+    out[i, j] = 0
+    if x[i, j] > 0:
+        out[i, j] = 1
+
+
+def called(i: int, x: Any, out: Any) -> None:
+    out[i] = 0
+    out[i] = _first(x, i)
+
+
+def _first(x: Any, i: int) -> Any:
+    return x[i] + 1
+
+
 @pytest.mark.parametrize(
-    ("function", "ndim", "expected"),
+    ("function", "ndim", "expected", "late", "written"),
     [
-        (add, 1, (2,)),
-        (add_rows, 2, (2,)),
-        (either, 1, (1,)),
-        (divide, 2, (2, 3)),
-        (sometimes, 1, ()),
-        (early, 1, ()),
-        (accumulated, 1, ()),
-        (shifted, 1, ()),
-        (reassigned, 1, ()),
-        (read_elsewhere, 1, ()),
-        (passed_on, 1, ()),
-        (sized, 1, ()),
-        (transposed, 2, ()),
+        (add, 1, (2,), (), ()),
+        (add_rows, 2, (2,), (), ()),
+        (either, 1, (1,), (), ()),
+        (divide, 2, (2, 3), (2,), ()),
+        (flagged, 1, (1,), (1,), ()),
+        (repeated, 1, (1,), (1,), ()),
+        (from_view, 1, (1,), (1,), ()),
+        (in_rounds, 1, (1,), (1,), ()),
+        (both, 1, (1, 2), (1,), ()),
+        (once, 1, (1, 2), (), ()),
+        (planes, 2, (1,), (1,), ()),
+        (called, 1, (1,), (1,), (0,)),
+        (through_view, 1, (1,), (), (0,)),
+        (moved, 1, (2,), (), (0,)),
+        (sometimes, 1, (), (), (1,)),
+        (early, 1, (), (), (1,)),
+        (accumulated, 1, (), (), (1,)),
+        (shifted, 1, (), (), (1,)),
+        (reassigned, 1, (), (), (1,)),
+        (read_elsewhere, 1, (), (), (0, 1)),
+        (passed_on, 1, (), (), (0, 1)),
+        (sized, 1, (), (), (1,)),
+        (transposed, 2, (), (), (1,)),
     ],
 )
-def test_what_is_only_written_at_its_own_index_is_staged(function: Any, ndim: int, expected: tuple[int, ...]) -> None:
-    """Nothing else: not what one way through the body leaves alone, nor what is read, nor another element."""
+def test_what_is_only_written_at_its_own_index_is_staged(
+    function: Any, ndim: int, expected: tuple[int, ...], late: tuple[int, ...], written: tuple[int, ...]
+) -> None:
+    """Nothing else: not what one way through the body leaves alone, nor what is read, nor another element.
+
+    It is known where something is read behind the write, and what else is written, or may be.
+    """
     count = function.__code__.co_argcount - ndim
     arguments = parse_arguments(ndim, (f"A{ndim}f4C",) * count)
-    assert staging.staged_arguments(function, ndim, arguments) == expected
+    staged = staging.staged_arguments(function, ndim, arguments)
+    assert staged == (expected, frozenset(late), frozenset(written))
 
 
 def test_arrays_that_may_only_be_read_are_not_staged() -> None:
     """Nor are arrays of other dimensions than the launch."""
-    assert staging.staged_arguments(add, 1, parse_arguments(1, ("A1f4C", "A1f4C", "A1f4Cr"))) == ()
-    assert staging.staged_arguments(add, 1, parse_arguments(1, ("A1f4C", "A1f4C", "A2f4C"))) == ()
+    assert staging.staged_arguments(add, 1, parse_arguments(1, ("A1f4C", "A1f4C", "A1f4Cr"))) == ((), set(), set())
+    assert staging.staged_arguments(add, 1, parse_arguments(1, ("A1f4C", "A1f4C", "A2f4C"))) == ((), set(), {2})
 
 
 @needs_compiler
 def test_a_block_goes_past_the_caches() -> None:
     """The compiled entry has stores that do."""
     arguments = parse_arguments(1, ("A1f4C",) * 3)
-    assert "!nontemporal" in staging.staging_module("outer", "inner", 1, arguments, (2,))
+    staged = staging.Staged((2,), frozenset(), frozenset())
+    assert "!nontemporal" in staging.staging_module("outer", "inner", 1, arguments, staged)
 
 
 @pytest.fixture(params=[None, 1], ids=["in caches", "past caches"])
@@ -141,6 +226,29 @@ def test_in_place(code: str) -> None:
         expected[lo:hi] = expected[lo:hi] + y[lo:hi]
         entry(x, y, x, lo=lo, hi=hi)
         assert (x == expected).all()
+
+
+@pytest.mark.usefixtures("streaming")
+@pytest.mark.parametrize("function", [flagged, repeated, from_view, in_rounds, both, once, called, through_view, moved])
+def test_overlaps_in_which_no_index_reads_what_another_writes(function: Any) -> None:
+    """Are as the body says, whichever arrays are the same one, or parts of one, where each index has its own element."""
+    size = 1_001
+    count = function.__code__.co_argcount - 1
+    ways = [dict(zip(range(count), places, strict=True)) for places in itertools.product((0, 1), repeat=count)]
+    for way in ways:
+        for margins in (0, 2):
+            memory = [np.arange(size + 3, dtype="f8") + 1 for _ in range(2)]
+            expected = [one.copy() for one in memory]
+            # parts of one array have the same elements at their indices, and are of different lengths
+            arrays, models = (
+                [of[way[k]][: size + (margins if k else 0)] for k in range(count)] for of in (memory, expected)
+            )
+            if function is once:  # its rows of elements 0 to 2 and the last one are read by all
+                arrays[0], models[0] = (np.arange(size, dtype="f8") for _ in range(2))
+            for i in range(size):
+                function(i, *models)
+            run(function, size, *arrays)
+            assert all((own == model).all() for own, model in zip(arrays, models, strict=True)), (way, margins)
 
 
 @pytest.mark.usefixtures("streaming")

@@ -60,7 +60,7 @@ def _staging(spec: KernelSpec) -> Callable[[str, str], str] | None:
     """The wrapper that stages an entry's results; None where none can be staged."""
     arguments = spec.parse_arguments()
     staged = staged_arguments(spec.function, spec.ndim, arguments)
-    if not staged:
+    if not staged.results:
         return None
     return functools.partial(staging_module, ndim=spec.ndim, arguments=arguments, staged=staged)
 

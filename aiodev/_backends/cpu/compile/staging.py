@@ -9,20 +9,24 @@ to ``out``, in the second case past the caches (LLVM's non-temporal stores). Thi
 the entry is called for as many indices as fill the block, with arguments in which ``out`` lies where its element ``lo`` falls
 on the block's first.
 
-**Invariant.** A result is staged only if each index writes its own element, whichever way it goes through the body, and
-nothing reads it (:func:`staged_arguments`), and if it is contiguous and has the launch's shape, so that the range ``lo`` …
-``hi - 1`` writes exactly its elements ``lo`` … ``hi - 1``. Then the block holds what ``out`` would hold.
+**Invariants.**
 
-Where an input is ``out`` itself, each index still reads its own element before it is written. Inputs that
-overlap ``out`` in any other way are the caller's, as they are without staging.
+1.  A result is staged only if each index writes its own element, whichever way it goes through the body, and nothing reads
+    it (:func:`staged_arguments`), and if it is contiguous and has the launch's shape, so that the range ``lo`` … ``hi - 1``
+    writes exactly its elements ``lo`` … ``hi - 1``. Then the block holds what ``out`` would hold.
+2.  Where an input is ``out`` itself, an index reads its own element as it was before. So a result is not staged where it
+    overlaps an array that the body writes as well; nor, if the body may read anything once it has written an element of it
+    (``late``), where it overlaps any other array.
+
+Inputs that overlap ``out`` so that an index reads what another writes are the caller's, as they are without staging.
 """
 
 from __future__ import annotations
 
 import functools
 import platform
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from llvmlite import ir as llvm
 from numba.core import cgutils, compiler, ir
@@ -31,7 +35,7 @@ from numba.core.registry import cpu_target
 from aiodev._backends.cpu.properties import cache_bytes
 from aiodev._core.backend.kernel_arguments import KernelArgument
 
-__all__ = ["staged_arguments", "staging_module"]
+__all__ = ["Staged", "staged_arguments", "staging_module"]
 
 #: Bytes of a block; a page, so that it has a place in the cache for every place in a page.
 BLOCK = 4096
@@ -51,22 +55,41 @@ def streaming_bytes() -> int:
     return cache_bytes(3) or 32 << 20
 
 
-def staged_arguments(function: Any, ndim: int, arguments: Sequence[KernelArgument]) -> tuple[int, ...]:
-    """Positions of the arrays that ``function`` only ever writes, at its own index, on every way through it."""
+class Staged(NamedTuple):
+    """Which arguments may be staged, by their positions.
+
+    Attributes:
+        results: arrays that a body only ever writes, at its own index, on every way through it.
+        late: those of them that it may read other arrays behind.
+        written: other arrays that it may write.
+    """
+
+    results: tuple[int, ...]
+    late: frozenset[int]
+    written: frozenset[int]
+
+
+def staged_arguments(function: Any, ndim: int, arguments: Sequence[KernelArgument]) -> Staged:
+    """What may be staged of the arguments of ``function``."""
     code = compiler.run_frontend(function)
     names = {}  # of the arguments, by position
     for block in code.blocks.values():
         for assignment in block.find_insts(ir.Assign):
             if isinstance(assignment.value, ir.Arg):
                 names[assignment.value.index] = assignment.target.name
-    return tuple(
+    places = (position for position, one in enumerate(arguments) if one.is_array and ndim + position in names)
+    own = {position: names[ndim + position] for position in places}
+    results = tuple(
         position
-        for position, argument in enumerate(arguments)
-        if argument.ndim == ndim
-        and not argument.readonly
-        and ndim + position in names
-        and _is_only_written(code, names[ndim + position], ndim)
+        for position, name in own.items()
+        if arguments[position].ndim == ndim
+        and not arguments[position].readonly
+        and _is_only_written(code, name, ndim)
     )
+    uses = _Uses(code, {name: arguments[position].ndim for position, name in own.items()})
+    late = frozenset(position for position in results if uses.reads_behind_writes_of(own[position]))
+    others = [position for position in own if position not in results and not arguments[position].readonly]
+    return Staged(results, late, frozenset(position for position in others if uses.may_write(own[position])))
 
 
 def _is_only_written(code: Any, array: str, ndim: int) -> bool:
@@ -84,6 +107,119 @@ def _is_only_written(code: Any, array: str, ndim: int) -> bool:
             elif any(variable.name == array for variable in statement.list_vars()):
                 return False
     return not _returns_without(code, writing)
+
+
+class _Uses:
+    """Where a body may read and write elements of arrays: wherever it uses a variable that may be one, or a view.
+
+    Args:
+        arrays: the arrays among the arguments, and of how many dimensions they are.
+    """
+
+    def __init__(self, code: Any, arrays: Mapping[str, int]) -> None:
+        self._code, self._arrays = code, arrays
+        assignments = [one for block in code.blocks.values() for one in block.find_insts(ir.Assign)]
+        self._maybe: set[str] = set(arrays)  # arrays or views
+        count = 0
+        while count != len(self._maybe):
+            count = len(self._maybe)
+            self._maybe |= {one.target.name for one in assignments if self._may_be_view(one.value)}
+
+    def reads_behind_writes_of(self, array: str) -> bool:
+        """Whether the body may read something once it has written an element of ``array``."""
+        blocks = self._code.blocks
+        pending: list[int] = []
+        for block in blocks.values():
+            writes = [
+                place for place, one in enumerate(block.body) if isinstance(one, ir.SetItem) and one.target.name == array
+            ]
+            if writes:
+                if any(map(self._reads, block.body[writes[0] + 1 :])):
+                    return True
+                pending += block.terminator.get_targets()
+        seen: set[int] = set()
+        while pending:
+            label = pending.pop()
+            if label in seen:
+                continue
+            seen.add(label)
+            if any(map(self._reads, blocks[label].body)):
+                return True
+            pending += blocks[label].terminator.get_targets()
+        return False
+
+    def may_write(self, array: str) -> bool:
+        """Whether the body may write elements of ``array``: by an assignment, through a view, or in what it calls."""
+        for block in self._code.blocks.values():
+            for statement in block.body:
+                if isinstance(statement, ir.SetItem):
+                    if statement.target.name == array or statement.target.name not in self._arrays:
+                        return True
+                elif isinstance(statement, ir.Assign):
+                    value = statement.value
+                    if isinstance(value, ir.Expr) and value.op == "call" and self._is_used(*value.list_vars()):
+                        return True
+        return False
+
+    def _reads(self, statement: Any) -> bool:
+        if isinstance(statement, ir.Del) or statement.is_terminator:
+            return False
+        if isinstance(statement, ir.SetItem):
+            return self._is_used(statement.index, statement.value)
+        if isinstance(statement, ir.Assign):
+            value = statement.value
+            return isinstance(value, ir.Expr) and not _is_fact(value) and self._is_used(*value.list_vars())
+        return self._is_used(*statement.list_vars())
+
+    def _is_used(self, *variables: Any) -> bool:
+        return any(variable.name in self._maybe for variable in variables)
+
+    def _may_be_view(self, value: Any) -> bool:
+        if isinstance(value, ir.Var):
+            return value.name in self._maybe
+        if not isinstance(value, ir.Expr) or _is_fact(value) or self._is_element(value):
+            return False
+        return self._is_used(*value.list_vars())
+
+    def _is_element(self, value: Any) -> bool:
+        """Whether it is an element of an argument, by as many integers as that has dimensions."""
+        if not (isinstance(value, ir.Expr) and value.op == "getitem" and value.value.name in self._arrays):
+            return False
+        if _definition(self._code, value.value) is None:  # the name is used for something else, too
+            return False
+        definition = _definition(self._code, value.index)
+        items = definition.items if isinstance(definition, ir.Expr) and definition.op == "build_tuple" else [value.index]
+        return len(items) == self._arrays[value.value.name] and all(self._is_integer(item, set()) for item in items)
+
+    def _is_integer(self, variable: Any, seen: set[str]) -> bool:
+        """Whether whatever is assigned to a variable is an integer, if it is a number; of a loop, it is itself again."""
+        if variable.name in seen:
+            return True
+        seen.add(variable.name)
+        return all(self._gives_integer(value, seen) for value in self._code._definitions.get(variable.name, [None]))
+
+    def _gives_integer(self, value: Any, seen: set[str]) -> bool:
+        if isinstance(value, ir.Arg):
+            return value.name not in self._arrays
+        if isinstance(value, ir.Const):
+            return isinstance(value.value, int)
+        if isinstance(value, ir.Var):
+            return self._is_integer(value, seen)
+        if isinstance(value, ir.Expr) and value.op in ("binop", "inplace_binop", "unary", "pair_first", "iternext", "getiter"):
+            return all(self._is_integer(one, seen) for one in value.list_vars())
+        if isinstance(value, ir.Expr) and value.op == "getitem":
+            return _is_fact(_definition(self._code, value.value))
+        return isinstance(value, ir.Expr) and value.op == "call" and _value_of(self._code, value.func) is range
+
+
+def _is_fact(value: Any) -> bool:
+    """Whether it is what an array is like, and none of its elements."""
+    return isinstance(value, ir.Expr) and value.op == "getattr" and value.attr in ("shape", "size", "ndim", "strides")
+
+
+def _value_of(code: Any, variable: Any) -> Any:
+    definition = _definition(code, variable)
+    return definition.value if isinstance(definition, ir.Global) else None
 
 
 def _is_own_index(code: Any, index: Any, ndim: int) -> bool:
@@ -121,8 +257,8 @@ def _returns_without(code: Any, blocks: set[int]) -> bool:
     return False
 
 
-def staging_module(name: str, inner: str, ndim: int, arguments: Sequence[KernelArgument], staged: Sequence[int]) -> str:
-    """LLVM assembly of the entry ``name``, which calls the entry ``inner`` with the results at ``staged`` in blocks."""
+def staging_module(name: str, inner: str, ndim: int, arguments: Sequence[KernelArgument], staged: Staged) -> str:
+    """LLVM assembly of the entry ``name``, which calls the entry ``inner`` with staged results in blocks."""
     module = cpu_target.target_context.codegen()._create_empty_module(name)
     entry = llvm.Function(module, _ENTRY, name)
     _Entry(entry, llvm.Function(module, _ENTRY, inner), ndim, arguments, staged).build()
@@ -132,12 +268,17 @@ def staging_module(name: str, inner: str, ndim: int, arguments: Sequence[KernelA
 class _Entry:
     """Builds one entry."""
 
-    def __init__(
-        self, entry: Any, inner: Any, ndim: int, arguments: Sequence[KernelArgument], staged: Sequence[int]
-    ) -> None:
+    def __init__(self, entry: Any, inner: Any, ndim: int, arguments: Sequence[KernelArgument], staged: Staged) -> None:
         self._inner, self._ndim, self._arguments = inner, ndim, arguments
-        self._staged = [arguments[position] for position in staged]
-        self._others = [a for position, a in enumerate(arguments) if a.ndim > 0 and position not in staged]
+        self._staged = [arguments[position] for position in staged.results]
+        self._others = [a for position, a in enumerate(arguments) if a.ndim > 0 and position not in staged.results]
+        results, written = set(staged.results), staged.written
+        self._apart = [  # results, and what they must not overlap
+            (arguments[result], other)
+            for result in staged.results
+            for position, other in enumerate(arguments)
+            if other.is_array and position != result and (result in staged.late or position in written or position in results)
+        ]
         self._builder = llvm.IRBuilder(entry.append_basic_block())
         self._results = entry.args[:2]
         self._block, self._lo, self._hi = entry.args[2:]
@@ -157,6 +298,8 @@ class _Entry:
                 staged = builder.or_(staged, builder.icmp_unsigned("==", base, address))
         for argument in self._staged:
             staged = builder.and_(staged, self._is_contiguous(argument, shape))
+        for result, other in self._apart:
+            staged = builder.and_(staged, self._are_apart(result, other))
         staged = builder.and_(staged, builder.icmp_signed(">=", builder.sub(self._hi, self._lo), _constant(SHORTEST)))
         with builder.if_then(builder.not_(staged)):
             builder.ret(builder.call(self._inner, [*self._results, self._block, self._lo, self._hi]))
@@ -197,6 +340,29 @@ class _Entry:
                 contiguous = builder.and_(contiguous, builder.icmp_unsigned("==", actual, stride))
             stride = builder.mul(stride, shape[d])
         return contiguous
+
+    def _are_apart(self, result: KernelArgument, other: KernelArgument) -> Any:
+        """Whether no element of one array lies among those of the other."""
+        builder = self._builder
+        (first, last), (begin, end) = self._extent(result), self._extent(other)
+        return builder.or_(builder.icmp_unsigned("<=", last, begin), builder.icmp_unsigned("<=", end, first))
+
+    def _extent(self, argument: KernelArgument) -> tuple[Any, Any]:
+        """Where an array's first byte is, and the first one behind it."""
+        builder, itemsize = self._builder, _constant(argument.itemsize)
+        begin = self._word(self._block, argument.offset)
+        last, stride = begin, itemsize  # where the last element begins
+        for d in reversed(range(argument.ndim)):
+            length = self._word(self._block, argument.offset + 8 + 8 * d)
+            if argument.layout == "A":
+                stride = self._word(self._block, argument.offset + 8 + 8 * (argument.ndim + d))
+            way = builder.mul(builder.sub(length, _constant(1)), stride)
+            back = builder.icmp_signed("<", way, _constant(0))
+            begin = builder.select(back, builder.add(begin, way), begin)
+            last = builder.select(back, last, builder.add(last, way))
+            if argument.layout == "C":
+                stride = builder.mul(stride, length)
+        return begin, builder.add(last, itemsize)
 
     def _place(self, block: Any, offset: int) -> Any:
         return self._builder.inttoptr(self._builder.add(block, _constant(offset)), _WORD.as_pointer())
