@@ -17,6 +17,7 @@ engine (its pull request 157503). Nothing is summed in place: what is kept may b
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -31,7 +32,9 @@ from aiodev._core.streams.stream import Stream
 from aiodev._core.timeline.recording import Recording
 from aiodev._core.timeline.timeline import Timeline
 
-__all__ = ["Arrival", "StreamScope", "accumulate", "accumulate_all", "added", "fitted", "follow", "store_all"]
+__all__ = [
+    "Arrival", "StoredGradients", "StreamScope", "accumulate", "accumulate_all", "added", "fitted", "follow", "store_all",
+]  # fmt: skip
 
 #: One pass at a time stores gradients: the sum that is stored is of what was stored before.
 _accumulating = threading.Lock()
@@ -194,6 +197,43 @@ def store_all(sums: Sequence[tuple[Variable, Array | None, Any]]) -> list[int]:
                 if total is not before:
                     store_gradient(leaf, total)
     return changed
+
+
+class StoredGradients:
+    """The gradients that a capture leaves leaves with, and so does each of its replays.
+
+    A leaf that replays add to in place keeps what it has. Captures do not keep leaves.
+    """
+
+    def __init__(self, leaves: Iterable[Variable], recording: Recording) -> None:
+        self._made: list[tuple[weakref.ref[Variable], Array | None]] = []
+        self._before: list[tuple[weakref.ref[Variable], Array | None]] = []
+        for leaf in leaves:
+            gradient = leaf._grad
+            made = gradient is None or recording.made(gradient._buffer)
+            (self._made if made else self._before).append((weakref.ref(leaf), gradient))
+
+    def check(self) -> None:
+        """See that leaves have the gradients that replays add to.
+
+        Raises:
+            RuntimeError: one has another, or none.
+        """
+        for reference, gradient in self._before:
+            leaf = reference()
+            if leaf is not None and leaf._grad is not gradient:
+                raise RuntimeError(
+                    f"replay: a leaf of the shape {leaf.shape} had a gradient at the capture, which replays "
+                    "add to in place, and has another one now, or none; zero_grad(set_to_none=False) sets it to 0 where it is"
+                )
+
+    def apply(self) -> None:
+        """Store the others."""
+        with _accumulating:
+            for reference, gradient in self._made:
+                leaf = reference()
+                if leaf is not None:
+                    leaf._grad = gradient
 
 
 def _forget_after_fork() -> None:

@@ -24,7 +24,7 @@ from aiodev._array.creation import zeros
 from aiodev._array.dtypes import DType
 from aiodev._array.form import Form
 from aiodev._autograd import modes
-from aiodev._autograd.delivery import Arrival, StreamScope, accumulate, added, fitted, store_all
+from aiodev._autograd.delivery import Arrival, StoredGradients, StreamScope, accumulate, added, fitted, store_all
 from aiodev._autograd.disposal import hand_on, sweep
 from aiodev._autograd.node import Edge, Node
 from aiodev._autograd.remembered import Remembered, Taking
@@ -391,6 +391,8 @@ class Pass:
             accumulate(leaf, gradient, stream, self._recording)
             for hook in list(leaf._post_hooks.values()):
                 hook(leaf)
+            if self._recording is not None:
+                self._recording.at_replays(functools.partial(StoredGradients, [leaf], self._recording))
         else:
             self._leaves.append((leaf, gradient, stream))
 
@@ -420,6 +422,9 @@ class Pass:
                     await self._yield()
                 sums[place] = self._summed(*stored[place], sums[place])
             changed = store_all(sums)
+        if self._recording is not None and sums:
+            leaves = [leaf for leaf, _, _ in sums]
+            self._recording.at_replays(functools.partial(StoredGradients, leaves, self._recording))
         self._scope.leave()
         self._leaves.clear()
         while stored:  # to free ten thousand arrays takes a tenth of a second

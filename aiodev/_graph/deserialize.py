@@ -31,6 +31,7 @@ from aiodev._kernel.compile.snapshot import Snapshot, Uncapturable, capture
 from aiodev._kernel.kernel import Kernel
 
 if TYPE_CHECKING:
+    from aiodev._core.timeline.recording import Effect
     from aiodev._generator.generator import Generator
     from aiodev._memory.buffer import Buffer
 
@@ -65,6 +66,7 @@ class Loaded:
         self.kept: list[object] = []
         self.draws: dict[Generator, Draws] = {}
         self.awaited: list[Completion[Any]] = []
+        self.effects: list[Effect] = []
         self.stream_ids: list[int] = document["streams"]
         self.steps: list[Step] = []
         self.nodes: list[Node] = []

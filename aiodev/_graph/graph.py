@@ -206,6 +206,7 @@ class Graph:
 
     def _seal(self) -> None:
         """The recording is whole."""
+        self._recording().seal()
         self._recorded, self._recorder = self._recorder, None
 
     def _instantiate(self, recorder: Recorder) -> Resources:
@@ -344,6 +345,8 @@ class Graph:
         replays = resources.replays
         if replays.timeline is not timeline:
             replays.check(stream)
+        for effect in resources.effects:
+            effect.check()
         for followed in resources.followed:
             followed.join_uses(timeline)
         operations, submitter, buffer = timeline.operations, self._submitter, 0
@@ -364,6 +367,8 @@ class Graph:
             else:
                 first, value, signals = submitter.submit(stream, self._inputs.patches)
             resources.note_replay(timeline, value)
+            for effect in resources.effects:
+                effect.apply()
         except BaseException as error:
             if not isinstance(error, Exception):  # as Ctrl-C's, which arrives when it has been submitted, perhaps
                 resources.note_replay(timeline, timeline.submitted)

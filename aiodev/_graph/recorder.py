@@ -22,7 +22,7 @@ from aiodev._core.errors import CaptureError, refused
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.native_calls import address_places
 from aiodev._core.streams.stream import Stream, streams_of
-from aiodev._core.timeline.recording import NO_WAIT
+from aiodev._core.timeline.recording import NO_WAIT, Effect
 from aiodev._core.timeline.timeline import Timeline
 from aiodev._generator.generator import Generator
 from aiodev._generator.recording import Recording as Draws, move_on
@@ -372,6 +372,7 @@ class Recorder(Executor):
         kept: whatever else operations need.
         draws: of each generator, what was drawn.
         awaited: completions of work that is not captured and that replays are ordered after.
+        effects: what replays change on the host, from the end of the capture on.
     """
 
     def __init__(self, stream: Stream, pool: MemoryPool | None) -> None:
@@ -387,6 +388,8 @@ class Recorder(Executor):
         self.kept: list[object] = []
         self.draws: dict[Generator, Draws] = {}
         self.awaited: list[Completion[Any]] = []
+        self.effects: list[Effect] = []
+        self._effects: list[Callable[[], Effect]] = []
         self.device = stream.device
         self.memory = Memory(stream.device, pool)
         self._blocks: list[_Open] = []
@@ -497,6 +500,15 @@ class Recorder(Executor):
         """Have memory that the capture has made stay where it is, since somebody keeps an array of it."""
         if buffer in self.memory.made:
             self.stationary.add(buffer)
+
+    def at_replays(self, make: Callable[[], Effect]) -> None:
+        """See the protocol of recordings."""
+        self._effects.append(make)
+
+    def seal(self) -> None:
+        """The recording is whole: what has been changed on the host by now is what replays change."""
+        self.effects = [make() for make in self._effects]
+        self._effects.clear()
 
     def draws_of(self, generator: Generator) -> Draws | None:
         """What is drawn from a generator, by what is about to be submitted; None if that is not captured."""

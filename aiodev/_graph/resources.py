@@ -13,6 +13,7 @@ from aiodev._graph.recorder import Memory
 from aiodev._graph.schedule import Run
 
 if TYPE_CHECKING:
+    from aiodev._core.timeline.recording import Effect
     from aiodev._core.timeline.timeline import Timeline
     from aiodev._generator.generator import Generator
     from aiodev._generator.recording import Recording as Draws
@@ -31,6 +32,7 @@ class Recorded(Protocol):
         kept: whatever else operations need.
         draws: of each generator, what is drawn.
         awaited: what replays are ordered after.
+        effects: what they change on the host.
         stream_ids: of the streams that were captured.
     """
 
@@ -40,6 +42,7 @@ class Recorded(Protocol):
     kept: list[object]
     draws: dict[Generator, Draws]
     awaited: list[Completion[Any]]
+    effects: list[Effect]
     stream_ids: list[int]
 
 
@@ -51,6 +54,7 @@ class Resources:
         kernels = {node.kernel for run in runs for node in run.nodes}  # whose code they keep
         self.kept: list[object] = [*recorded.kept, *recorded.draws.values(), kernels]
         self.held, self.followed = recorded.held, recorded.followed
+        self.effects = recorded.effects
         self.made = [weakref.ref(buffer) for buffer in recorded.memory.made]
         self.executor: Executor | None = None
         self.begin = 0  # a command buffer without commands
@@ -110,6 +114,7 @@ class Resources:
         self.held.clear()
         self.sort_uses()
         self.followed.clear()
+        self.effects.clear()
 
 
 def end(resources: Resources) -> None:

@@ -100,6 +100,63 @@ async def test_gradients_stay_where_they_are(device: str) -> None:
         assert_equal(await captured.state(), await eager.state())
 
 
+async def test_gradients_are_those_of_the_last_replay(device: str) -> None:
+    """Of several captures, and whatever leaves have had meanwhile, or have been left with at the end of the capture."""
+
+    async def gradients(model: Model) -> Any:
+        model.optimizer.zero_grad()
+        loss = model.loss()
+        await loss.backward()
+        return loss
+
+    async with aiodev.Stream(device):
+        eager, captured = Model(device), Model(device)
+        graphs = []
+        rows = (8, 5)
+        inputs = [(captured.x[:count], captured.y[:count]) for count in rows]
+        for captured.x, captured.y in inputs:
+            async with aiodev.capture() as graph:
+                await gradients(captured)
+            graphs.append(graph)
+        for place in (0, 0, 1, 0, 0, 1):
+            if place == 0:
+                captured.optimizer.zero_grad()  # which the captured step does as well
+            captured.x, captured.y = eager.x, eager.y = inputs[place]
+            await gradients(eager)
+            graphs[place].replay()
+            assert_equal(await captured.state(), await eager.state())
+            for model in (eager, captured):
+                model.optimizer.step()
+                await gradients(model)
+            assert_equal(await captured.state(), await eager.state())
+
+        async with aiodev.capture() as graph:
+            await captured.step()
+            captured.optimizer.zero_grad()
+        await gradients(captured)
+        graph.replay()
+        assert all(one.grad is None for one in captured.parameters)
+
+
+async def test_a_gradient_that_replays_cannot_add_to_is_refused(device: str) -> None:
+    """Since what they add to is not the leaf's any more."""
+    async with aiodev.Stream(device):
+        captured = Model(device)
+        await captured.loss().backward()
+        async with aiodev.capture() as graph:
+            await captured.loss().backward()
+        kept = [one.grad for one in captured.parameters]
+        before = [await one.numpy() for one in kept]
+        captured.optimizer.zero_grad()
+        with pytest.raises(RuntimeError, match=r"replay: a leaf of the shape .* had a gradient .*set_to_none=False"):
+            graph.replay()
+        for one, gradient, value in zip(captured.parameters, kept, before, strict=True):
+            assert (await gradient.numpy() == value).all()
+            one.grad = gradient
+        await graph.replay()
+        assert_equal([await one.grad.numpy() for one in captured.parameters], [2 * value for value in before])
+
+
 async def test_replays_add_to_gradients_of_before(device: str) -> None:
     """What leaves had before the capture is added to in place, so gradients are accumulated; zero_grad may keep the arrays."""
     async with aiodev.Stream(device):

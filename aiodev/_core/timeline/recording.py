@@ -7,7 +7,7 @@ from typing import Any, NoReturn, Protocol
 
 from aiodev._core.timeline.vector_clock import Clock
 
-__all__ = ["NOT_DONE", "NO_WAIT", "Recording", "under_way"]
+__all__ = ["NOT_DONE", "NO_WAIT", "Effect", "Recording", "under_way"]
 
 #: Why whether captured work is done is not to be asked: who asks until it is would ask for ever.
 NOT_DONE = "captured work is not done before its graph is replayed"
@@ -16,6 +16,16 @@ NO_WAIT = "the host cannot wait for captured work, which runs when the graph is 
 
 #: Captures that are under way: mostly none, and then nobody looks further.
 under_way: list[Recording] = []
+
+
+class Effect(Protocol):
+    """What a program has changed on the host by what it captured, and each replay changes again."""
+
+    def check(self) -> None:
+        """See, before a replay is submitted, that it can be changed as it was."""
+
+    def apply(self) -> None:
+        """Change it."""
 
 
 class Recording(Protocol):
@@ -55,6 +65,9 @@ class Recording(Protocol):
 
     def keep_in_place(self, buffer: Any) -> None:
         """Have memory that the capture has made stay where it is, since somebody keeps an array of it."""
+
+    def at_replays(self, make: Callable[[], Effect]) -> None:
+        """Have each replay change on the host what ``make``, which is called at the end of the capture, says."""
 
     def refuse(self, reason: str) -> NoReturn:
         """Raise CaptureError, which names what the program called, and where."""
