@@ -204,8 +204,8 @@ async def test_a_checkpoint_has_the_stream_of_its_call() -> None:
         streams.append(aiodev.current_stream("cpu"))
         return kernels.exp(x)
 
-    x = a_leaf()
     async with aiodev.Stream("cpu") as own:
+        x = a_leaf()
         loss = autograd.checkpoint(function, x).sum()
     await loss.backward()
     assert streams == [own, own]
