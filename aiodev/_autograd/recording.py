@@ -47,6 +47,8 @@ _new = object.__new__
 class Derivative:
     """How the gradients of calls of one operation, with the same options, are computed.
 
+    Gradients of operands that are no variables are not computed, and nothing is kept for them: the key of a call tells.
+
     Attributes:
         holomorphic: see :class:`~aiodev.Operation`.
         kept: places of the operands that are kept until then, counted with each of several.
@@ -71,12 +73,15 @@ class Derivative:
         self.is_repeatable = all(module.startswith("aiodev.") for module in modules)
         begin, parts = 0, []
         places: dict[str, range | int] = {}
+        constant: set[str] = set()
         for own, value in operands:
             several = isinstance(value, list | tuple)
+            if not several and value.__class__ is not Variable:
+                constant.add(own)
             places[own] = range(begin, begin + len(value)) if several else begin
             begin += len(value) if several else 1
         for number_of, (own, rule) in enumerate(rules.items()):
-            if rule is None:
+            if rule is None or own in constant:
                 continue
             names[f"rule{number_of}"] = rule
             given = ", ".join(self._argument(name, places, options, names) for name in inspect.signature(rule).parameters)

@@ -330,3 +330,25 @@ async def test_broadcast_operands() -> None:
     await (x * y).sum().backward()
     assert (x.grad.shape, y.grad.shape) == ((2, 1, 3), (4, 1))
     assert await y.grad.tolist() == [[6.0]] * 4
+
+
+async def test_what_no_gradient_needs_is_not_kept() -> None:
+    """Of a product by what has no gradient, such as a number, a mask or frozen weights, that alone; so the other may change."""
+    x, mask = autograd.Variable(aiodev.asarray([1.0, 2.0], device="cpu")), aiodev.asarray([0.0, 3.0], device="cpu")
+    weights = aiodev.asarray([[1.0, 2.0], [3.0, 4.0]], device="cpu")
+    cases = [
+        (lambda: x * 2.0, [2.0, 2.0], 0),
+        (lambda: x / 2.0, [0.5, 0.5], 0),
+        (lambda: x * mask, [0.0, 3.0], 1),
+        (lambda: mask * x, [0.0, 3.0], 1),
+        (lambda: weights @ x, [4.0, 6.0], 1),
+    ]
+    for call, expected, arrays in cases * 2:  # the second time by what was remembered
+        y = call()
+        kept = [one for one in y.grad_fn.kept if isinstance(one, aiodev.Array)]
+        assert len(kept) == arrays and all(one is not x.detach() for one in kept)
+        with autograd.no_grad():
+            x[0] = 7.0
+        x.grad = None
+        await y.sum().backward()
+        assert await x.grad.tolist() == expected
