@@ -60,6 +60,23 @@ def test_operators_of_arrays_and_numbers(symbol: Callable[[Any, Any], Any]) -> N
             assert same(symbol(number, x), numpys(number, host))
 
 
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # of NumPy, which multiplies infinities
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "c8", "c16", "i4", "u1", "b1"])
+def test_squares(dtype: str) -> None:
+    """To the bit NumPy's, which squares them as well; of integers powers, whose type follows from both."""
+    host = np.array([0.0, -0.0, 1.5, np.inf, -np.inf, np.nan, 3.1] if dtype[0] in "fc" else [0, 1, 3, 200]).astype(dtype)
+    x = aiodev.asarray(host, device="cpu")
+    for power in (2, 2.0, np.int64(2), np.float32(2)):
+        found, expected = x**power, np.power(host, power)
+        assert found.dtype == expected.dtype
+        assert np.array_equal(found.numpy_blocking(), expected, equal_nan=True)
+    if dtype[0] in "fc":
+        assert (x**2).numpy_blocking().tobytes() == np.square(host).tobytes()
+        before = x
+        x **= 2
+        assert x is before and x.numpy_blocking().tobytes() == np.square(host).tobytes()
+
+
 @pytest.mark.parametrize("symbol", BITS, ids=named)
 def test_operators_of_bits(x: aiodev.Array, symbol: Callable[[Any, Any], Any]) -> None:
     """Of integers, with arrays and numbers on either side."""
