@@ -99,7 +99,7 @@ class _Part:
         self._made = [(node.name, node.forms) for node in nodes]
         self._nodes = [weakref.ref(node) for node in nodes]
         for place, node in enumerate(nodes):
-            node.leave_out(self, place, self._since)
+            node._leave_out(self, place, self._since)
 
     def move(self, place: int, node: Node) -> None:
         """See :class:`~aiodev._autograd.node.Region`."""
@@ -121,7 +121,7 @@ class _Part:
         for reference, again in zip(self._nodes, nodes, strict=True):
             own = reference()
             if own is not None and not own.is_released:
-                own.take_over(again)
+                own._take_over(again)
 
 
 class _Nothing(NamedTuple):

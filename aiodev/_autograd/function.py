@@ -148,14 +148,14 @@ class Context(Node):
             )
         return gradients
 
-    def leave_out(self, region: Region, place: int, since: int) -> None:
+    def _leave_out(self, region: Region, place: int, since: int) -> None:
         """See the base class; attributes are left out, since there may be arrays among them."""
         had: Any = self.kept.rest if self.kept.__class__ is LeftOut else [(kept,) for kept in self.kept]
         rest = [one if is_from_before(link, since) else None for one, link in zip(had, self._links, strict=True)]
         self.kept = LeftOut(region, place, rest)
         self.__dict__.clear()
 
-    def take_over(self, other: Any) -> None:
+    def _take_over(self, other: Any) -> None:
         """See the base class."""
         again, own = other.kept, self.kept.rest
         if again.__class__ is LeftOut:

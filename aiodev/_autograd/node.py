@@ -170,10 +170,10 @@ class Node:
         self.is_released = True
         self.edges = ()
 
-    def leave_out(self, region: Region, place: int, since: int) -> None:
+    def _leave_out(self, region: Region, place: int, since: int) -> None:
         """Keep only what is from before node ``since``, and have ``region`` give the rest when it is needed, by the place."""
 
-    def take_over(self, other: Any) -> None:
+    def _take_over(self, other: Any) -> None:
         """Keep what another node of the same call keeps, in place of what was left out."""
 
     @property

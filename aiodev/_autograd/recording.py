@@ -190,7 +190,7 @@ class OperationNode(Node):
             return _conjugates(derivative.compute(self, kernels.conj(gradients[0]), wanted, *kept))
         return derivative.compute(self, gradients[0] if len(self.forms) == 1 else gradients, wanted, *kept)
 
-    def leave_out(self, region: Region, place: int, since: int) -> None:
+    def _leave_out(self, region: Region, place: int, since: int) -> None:
         """See the base class; numbers stay, too."""
         kept = self.kept
         pairs: Any = kept.rest if kept.__class__ is LeftOut else zip(kept, self.versions, strict=True)
@@ -201,7 +201,7 @@ class OperationNode(Node):
         ]
         self.kept, self.versions = LeftOut(region, place, rest), ()
 
-    def take_over(self, other: Any) -> None:
+    def _take_over(self, other: Any) -> None:
         """See the base class."""
         again, own = other.kept, self.kept.rest
         if again.__class__ is LeftOut:
