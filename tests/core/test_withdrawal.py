@@ -329,7 +329,7 @@ async def test_each_of_many_withdrawals_is_remembered(device: str) -> None:
         for n in range(500):
             calls.append(stream.call(int, n))
             assert stream.call(int).cancel()
-        assert len(stream.timeline.faults.withdrawals.spans) == 500
+        assert len(stream.timeline.faults.withdrawals.known.withdrawn) == 500
     assert [await call for call in calls] == list(range(500))
     await stream.synchronize()
 

@@ -1,18 +1,25 @@
-"""Random programs that withdraw, against a model of what runs; and at full speed, against what every program may rely on."""
+"""Random programs that withdraw, against a model of what runs; and at full speed, against what every program may rely on.
+
+What is known of withdrawals is compared with a table of operations, too.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import gc
 import random
+import sys
 import threading
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import HealthCheck, settings, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 import aiodev
+from aiodev._core import callsites
+from aiodev._core.timeline import spans, withdrawal
+from aiodev._core.timeline.withdrawal import Known, Withdrawals
 from aiodev.testing import Latch, SimulatedBackend
 
 STREAMS = 3
@@ -262,3 +269,164 @@ def test_running_programs(device: str, seed: int, request: pytest.FixtureRequest
             assert operation.runs == 1 and not operation.done.cancelled() and not any(said)
     for stream in streams:
         assert stream.empty() and not stream.timeline.faults.withdrawals.gates
+
+
+# What is known of withdrawals
+
+
+@dataclass
+class Table:
+    """Why each operation does not run: the one that was withdrawn, itself or ahead of it, and where."""
+
+    why: dict[int, tuple[int, int]] = field(default_factory=dict)
+    withdrawn: set[int] = field(default_factory=set)
+
+    def withdraw(self, start: int, last: int, end: int, site: int) -> int:
+        """Returns how many were not withdrawn before."""
+        new = set(range(start, last + 1)) - self.withdrawn
+        self.withdrawn |= new
+        self.why |= {value: (value, site) for value in new}
+        for value in range(last + 1, end + 1):
+            self.why.setdefault(value, (start, site))
+        return len(new)
+
+    def ahead_of(self, value: int) -> int:
+        while value in self.why:
+            value -= 1
+        return value
+
+    def takes_along(self, first: int, last: int) -> bool:
+        return any(value in self.why and value not in self.withdrawn for value in range(first, last + 1))
+
+
+def said(withdrawals: Withdrawals, value: int) -> tuple[int, str] | None:
+    error = withdrawals.error(value, "stream")
+    return None if error is None else (error.operation, error.withdrawn_at)
+
+
+_steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("submit"), st.integers(1, 4), st.just(0), st.just(False)),
+        st.tuples(st.just("withdraw"), st.integers(1, 40), st.integers(0, 12), st.booleans()),
+        st.tuples(st.just("begin"), st.integers(1, 40), st.just(0), st.just(False)),
+        st.tuples(st.just("complete"), st.integers(1, 3), st.just(0), st.just(False)),
+    ),
+    max_size=60,
+)
+
+
+@pytest.mark.parametrize("kept", [1024, 4])
+def test_what_is_known_agrees_with_a_table(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who was withdrawn where, who is behind whom, what runs ahead; of what is done, and is not kept, no more than nothing."""
+    monkeypatch.setattr(spans, "_CHUNK", 2)
+    monkeypatch.setattr(withdrawal, "FAULTS_KEPT", kept)
+    monkeypatch.setattr(callsites, "describe_site", str)
+
+    @settings(deadline=None, max_examples=300)
+    @given(steps=_steps)
+    def compare(steps: list[tuple[str, int, int, bool]]) -> None:
+        known, table = Withdrawals(), Table()
+        submitted = completed = begun = 0
+        for site, (step, first, more, partly) in enumerate(steps, 1):
+            if step == "submit":
+                submitted += first
+            elif step == "complete":
+                completed = min(submitted, completed + first)
+            elif step == "begin":
+                value = min(completed + first, submitted)
+                assert known.begin(value) == (value not in table.why)
+                if value not in table.why:
+                    begun = max(begun, value)
+            else:
+                span, start = (first, min(first + more, submitted), submitted), max(first, begun + 1)
+                if completed >= span[1] or max(start, completed + 1) != start:
+                    continue  # a timeline does not ask for these
+                answer = known.withdraw(span, partly, site, completed, lambda first, last, partly: first)
+                if start > span[1] or (start > first and not partly):
+                    assert answer == (0, 0)
+                else:
+                    assert answer == (start, table.withdraw(start, span[1], submitted, site))
+            for value in range(1, submitted + 2):
+                why = table.why.get(value)
+                found = said(known, value)
+                assert found == (None if why is None else (why[0], str(why[1]))) or (found is None and value <= completed)
+                if kept == 1024 or value > completed:
+                    assert known.withdrawn(value) == (value in table.withdrawn)
+                    assert known.ahead_of(value) == table.ahead_of(value) or known.ahead_of(value) <= completed
+                    assert known.takes_along(value, submitted) == table.takes_along(value, submitted)
+
+    compare()
+
+
+@pytest.mark.parametrize("pattern", ["alone", "pairs", "two sites"])
+def test_what_is_done_is_not_kept_for_good(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However withdrawals follow each other, whether or not they meet, and with others behind that are withdrawn later."""
+    monkeypatch.setattr(spans, "_CHUNK", 2)
+    monkeypatch.setattr(withdrawal, "FAULTS_KEPT", 8)
+    known = Withdrawals()
+
+    def withdraw(value: int, end: int, site: int) -> None:
+        assert known.withdraw((value, value, end), False, site, value - 1, lambda first, last, partly: first) == (value, 1)
+
+    for value in range(2, 400, 2):
+        withdraw(value, value + (pattern == "pairs"), 7)
+        if pattern != "alone":
+            withdraw(value + 1, value + 1, 8 if pattern == "two sites" else 7)
+        assert known.withdrawn(value) and said(known, value) is not None
+    assert all(len(spans) <= 8 + 4 for spans in known.known)
+
+
+def test_a_finalizer_that_withdraws_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may come while this thread withdraws, and in any line of that: both are known, and each is counted once."""
+    known = Withdrawals()
+
+    def tell(first: int, last: int, partly: bool) -> int:
+        return first
+
+    including = Known.including
+
+    def interrupted(self: Known, *span: int) -> tuple[Known, int]:
+        after = including(self, *span)
+        monkeypatch.setattr(Known, "including", including)
+        assert known.withdraw((5, 6, 9), False, 1, 0, tell) == (5, 2)
+        return after
+
+    monkeypatch.setattr(Known, "including", interrupted)
+    assert known.withdraw((3, 5, 9), False, 2, 0, tell) == (3, 2)
+    assert [known.withdrawn(value) for value in range(1, 10)] == [False, False, True, True, True, True, False, False, False]
+    assert known.ahead_of(9) == 2 and known.takes_along(3, 9) and not known.takes_along(3, 6)
+
+
+@pytest.mark.parametrize("order", ["ascending", "descending", "alternate", "random"])
+@pytest.mark.parametrize("apart", [False, True], ids=["one fills the gaps", "gaps stay"])
+def test_what_a_withdrawal_costs(order: str, apart: bool) -> None:
+    """Calls of functions, of which there are as many for each of two thousand withdrawals as of a hundred."""
+
+    def calls_each(count: int) -> float:
+        known, calls = Withdrawals(), 0
+        values = list(range(1, 2 * count, 2) if apart else range(1, count + 1))
+        if order == "descending":
+            values.reverse()
+        elif order == "alternate":
+            values = values[::2] + values[1::2]
+        elif order == "random":
+            random.Random(0).shuffle(values)
+
+        def count_calls(frame: object, event: str, argument: object) -> None:
+            nonlocal calls
+            calls += event in ("call", "c_call")
+
+        sys.setprofile(count_calls)
+        try:
+            for value in values:
+                known.withdraw((value, value, value if apart else count), False, 7, 0, lambda first, last, partly: first)
+            for value in values:
+                known.ahead_of(value)
+                known.takes_along(value, value)
+        finally:
+            sys.setprofile(None)
+        if not apart:  # who is behind the first of them is behind no other
+            assert sum(map(len, known.known)) <= 20
+        return calls / count
+
+    assert calls_each(2000) <= 1.5 * calls_each(100)
