@@ -12,11 +12,12 @@ from aiodev._core.streams.outcome import Outcome
 from aiodev._core.timeline.recording import NO_WAIT, NOT_DONE
 from aiodev._core.timeline.timeline import Timeline
 from aiodev._core.waiting import callbacks
+from aiodev._core.waiting.arrivals import Arrivals
 from aiodev._core.waiting.blocking import wait_blocking
 from aiodev._core.waiting.callbacks import DoneCallback
 from aiodev._core.waiting.fairness import budget
 from aiodev._core.waiting.line import DONE
-from aiodev._core.waiting.reactor import at_hand, goes_on, others_first, wait, wait_any
+from aiodev._core.waiting.reactor import at_hand, goes_on, others_first, wait
 
 __all__ = ["Completion", "as_completed"]
 
@@ -291,40 +292,35 @@ async def as_completed(completions: Iterable[Completion[T]]) -> AsyncIterator[Co
         >>> import asyncio; asyncio.run(main())
         [0, 1, 2]
     """
-    waiting: dict[Timeline, list[Completion[T]]] = {}
+    lines: dict[Timeline, list[Completion[T]]] = {}
     expected = "completions, as every submission returns one"
     for completion in arguments.items("as_completed", "completions", completions, expected):
         if not isinstance(completion, Completion):
             raise arguments.refusal("as_completed", "completions", expected, completion)
-        waiting.setdefault(completion.timeline, []).append(completion)
-    if not waiting:
+        lines.setdefault(completion.timeline, []).append(completion)
+    if not lines:
         await others_first
-    for line in waiting.values():
+    arrivals: Arrivals[list[Completion[T]]] = Arrivals()
+    for line in lines.values():
         line.sort(key=_value, reverse=True)
-    while waiting:
-        for timeline in list(waiting):
-            line = waiting[timeline]
+    arrivals.arrived.extend(lines.values())
+    del lines  # a stream whose last one has come may go
+    try:
+        while arrivals:
+            if not arrivals.arrived:
+                await arrivals
+            line = arrivals.arrived.popleft()
             while line and line[-1].query():
                 await others_first
                 yield line.pop()
-            if not line:
-                del waiting[timeline]
-        if waiting:
-            await _Any([(line[-1].timeline, line[-1].value) for line in waiting.values()])
+            if line:
+                arrivals.expect(line[-1].timeline, line[-1].value, line)
+    finally:
+        arrivals.leave()
 
 
 def _value(completion: Completion[Any]) -> int:
     return completion.value
-
-
-class _Any:
-    """Wait for the first of several points."""
-
-    def __init__(self, points: list[tuple[Timeline, int]]) -> None:
-        self._points = points
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        return wait_any(self._points)
 
 
 class Reached:
