@@ -6,21 +6,26 @@ only ranges of addresses have holes.
 
 **Invariants of extents.**
 
-1.  A free block's neighbours are not free, unless other timelines use them: joined, each would wait for the other's work.
-2.  A joined block is free for those for whom all its parts are.
+1.  A free block's neighbours are not free, unless other work uses them, or none does: joined, what is anybody's would be one
+    timeline's, and the memory of two timelines nobody's. Who needs more than one of them takes them together.
+2.  Blocks that are taken together serve those whom all of them serve; what is left of them stays as it was.
 3.  A timeline finds its own blocks, and those that are anybody's, however many of others there are: each timeline has a
     list. A block is in that of the timeline whose work uses it; a piece of a segment that cannot grow, in that of the
     segment's owner.
 
 The lists are sorted by size, then address, so that the smallest block that is large enough is taken, and of several the first:
-what is at high addresses becomes free as a whole. Blocks whose work is done since, or whose owner is gone, change lists when
-they are joined again. Whoever calls extents holds the allocator's lock.
+what is at high addresses becomes free as a whole. Beside its list, each timeline has a heap of the operations that its blocks
+wait for: so one comparison tells whether any of them can be joined by now, and only those are touched. Blocks whose owner is
+gone change lists when they are added again. Whoever calls extents holds the allocator's lock.
 """
 
 from __future__ import annotations
 
 import weakref
 from bisect import bisect_left, insort
+from collections import deque
+from heapq import heapify, heappop, heappush
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from aiodev._core.backend.interface import COMPLETED
@@ -171,9 +176,15 @@ class Block:
 
     def serves(self, timeline: Timeline) -> bool:
         """Whether all its uses are done, or ordered before what ``timeline`` is given from now on."""
+        if self.uses is None:  # as usual, and a search asks many
+            user = self.timeline
+            if user is None or user is timeline:
+                return True
+            if user.counters[COMPLETED] >= self.value:
+                self.timeline = None
+                return True
+            return timeline.frontier[1].get(user, 0) >= self.value
         if self.forget_done():
-            return True
-        if self.uses is None and self.timeline is timeline:
             return True
         clock = timeline.frontier[1]
         return all(t is timeline or clock.get(t, 0) >= v for t, v in self.pending().items())
@@ -201,25 +212,29 @@ class Block:
         return owner.counters[COMPLETED] >= last or timeline.frontier[1].get(owner, 0) >= last
 
     def can_join(self, other: Block) -> bool:
-        """Whether both may become one block without serving fewer timelines; idle memory joins with any."""
-        if self.uses is not None or other.uses is not None:
-            return False
-        return self.timeline is None or other.timeline is None or self.timeline is other.timeline
+        """Whether both may become one block without either serving fewer timelines: one timeline uses them, or none."""
+        return self.uses is None and other.uses is None and self.timeline is other.timeline
 
     # Neighbours
 
     def absorb(self, right: Block) -> None:
         """Join with the next block; the result has the uses of both."""
-        if right.timeline is not None or right.uses is not None:
-            if self.can_join(right):
-                value = max(self.value, right.value) if self.timeline is right.timeline else right.value
-                self.timeline, self.value = right.timeline, value
-            else:
-                uses = dict(self.pending())
-                for timeline, value in right.pending().items():
-                    uses[timeline] = max(value, uses.get(timeline, 0))
-                self.uses = uses
-                self.timeline, self.value = next(iter(uses.items()))
+        timeline, value = right.timeline, right.value  # once: another thread may forget it
+        is_shared = right.uses is not None or (
+            timeline is not None
+            and (self.uses is not None or (self.timeline is not None and self.timeline is not timeline))
+        )
+        if is_shared:
+            uses = dict(self.pending())
+            for timeline, value in right.pending().items():
+                uses[timeline] = max(value, uses.get(timeline, 0))
+            self.uses = uses
+            self.timeline, self.value = next(iter(uses.items()))
+        elif timeline is not None:
+            # Nothing is called here, so that nobody forgets this block's timeline in between, by the lesser value.
+            if self.timeline is None or self.value < value:
+                self.value = value
+            self.timeline = timeline
         self.size += right.size
         self.next = right.next
         if right.next is not None:
@@ -239,6 +254,24 @@ class Block:
         self.next = rest
         self.size = size
         return rest
+
+
+class _Dues:
+    """What the free blocks of one timeline wait for.
+
+    Attributes:
+        timeline: whose operations they are; blocks of one that is gone wait for nothing.
+        heap: operations and addresses, those of blocks that were taken since among them.
+        count: the blocks.
+    """
+
+    __slots__ = ("count", "heap", "key", "timeline")
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.key = id(timeline)
+        self.timeline = weakref.ref(timeline)
+        self.heap: list[tuple[int, int]] = []
+        self.count = 0
 
 
 class Extents:
@@ -262,6 +295,9 @@ class Extents:
         self._blocks: dict[int, Block] = {}
         self._ages: dict[int, int] = {}
         self._clock = 0
+        self._dues: dict[int, _Dues] = {}  # by the id of a timeline
+        self._turns: deque[_Dues] = deque()  # those that have blocks, or had
+        self._due_of: dict[int, tuple[_Dues, int]] = {}  # by address
 
     def __len__(self) -> int:
         return len(self._blocks)
@@ -270,20 +306,21 @@ class Extents:
         """All, those that have been free for the longest time first."""
         return [self._blocks[address] for address in sorted(self._blocks, key=self._ages.__getitem__)]
 
-    def add(self, block: Block, whatever_uses_it: bool = False) -> Block:
-        """Make a block free and join it with its neighbours; returns what it became.
+    def anybodys(self, least: int) -> list[Block]:
+        """Those of at least so many bytes that no work uses, in ranges, by age as all."""
+        sizes = self._lists.get(_ANYBODYS, [])
+        addresses = [address for _, address in sizes[bisect_left(sizes, (least, 0)) :]]
+        return [self._blocks[address] for address in sorted(addresses, key=self._ages.__getitem__)]
 
-        Args:
-            whatever_uses_it: join blocks of different timelines, too.
-        """
+    def add(self, block: Block) -> Block:
+        """Make a block free and join it with its neighbours, and theirs; returns what it became."""
         block.bin = None
         block.state = FREE
-        before, after = block.prev, block.next
-        if before is not None and before.state == FREE and (whatever_uses_it or self._joinable(before, block)):
+        while (before := block.prev) is not None and before.state == FREE and self._joinable(before, block):
             self.remove(before)
             before.absorb(block)
             block = before
-        if after is not None and after.state == FREE and (whatever_uses_it or self._joinable(block, after)):
+        while (after := block.next) is not None and after.state == FREE and self._joinable(block, after):
             self.remove(after)
             block.absorb(after)
         self._insert(block)
@@ -296,12 +333,15 @@ class Extents:
 
     def _insert(self, block: Block) -> None:
         block.forget_done()
-        key = self._list_of[block.address] = _key_of(block)
+        timeline, value = block.timeline, block.value  # once: another thread may forget it
+        key = self._list_of[block.address] = _key_of(block, timeline)
         insort(self._lists.setdefault(key, []), (block.size, block.address))
         self._blocks[block.address] = block
         self._ages[block.address] = self._clock
         self._clock += 1
         self.nbytes += block.size
+        if timeline is not None:
+            self._note_due(block.address, timeline, value)
 
     def remove(self, block: Block) -> None:
         """Take a block out."""
@@ -312,16 +352,59 @@ class Extents:
             del self._lists[key]
         del self._blocks[block.address], self._ages[block.address]
         self.nbytes -= block.size
+        due = self._due_of.pop(block.address, None)
+        if due is not None:
+            dues = due[0]
+            dues.count -= 1
+            if dues.count == 0:
+                dues.heap.clear()
 
-    def rejoin(self, whatever_uses_it: bool = False) -> None:
-        """Join what other timelines' work kept apart, where that is done."""
-        for block in self.blocks():
-            if block.state == FREE and self._blocks.get(block.address) is block:
-                self.remove(block)
-                self.add(block, whatever_uses_it)
+    # What work keeps apart
 
-    def take(self, size: int, timeline: Timeline | None, in_need: bool = False) -> Block | None:
-        """The best fit that serves ``timeline``, or, for None, whatever uses it; cut to ``size``.
+    def _note_due(self, address: int, timeline: Timeline, value: int) -> None:
+        dues = self._dues.get(id(timeline))
+        if dues is None or dues.timeline() is not timeline:  # another one, that is gone, may have had its id
+            dues = self._dues[id(timeline)] = _Dues(timeline)
+            self._turns.append(dues)
+        elif len(dues.heap) > 2 * dues.count + SEARCH:  # most of them were taken since
+            dues.heap = [entry for entry in set(dues.heap) if self._due_of.get(entry[1]) == (dues, entry[0])]
+            heapify(dues.heap)
+        dues.count += 1
+        self._due_of[address] = dues, value
+        heappush(dues.heap, (value, address))
+
+    def is_waiting(self, block: Block) -> bool:
+        """Whether a free block had work when it was added, and has not been looked at since that was done."""
+        return block.address in self._due_of
+
+    def settle(self, most: int | None = None) -> list[Block]:
+        """Join what is free of work by now with its neighbours; returns what changed.
+
+        Args:
+            most: of so many timelines, by turns; None for all.
+        """
+        changed: list[Block] = []
+        turns = self._turns
+        for _ in range(len(turns) if most is None else min(most, len(turns))):
+            dues = turns.popleft()
+            timeline = dues.timeline()
+            completed = None if timeline is None else timeline.counters[COMPLETED]
+            while dues.heap and (completed is None or dues.heap[0][0] <= completed):
+                value, address = heappop(dues.heap)
+                if self._due_of.get(address) == (dues, value):
+                    block = self._blocks[address]
+                    self.remove(block)
+                    changed.append(self.add(block))  # where other timelines use it, too, it waits for one of those now
+            if dues.heap:
+                turns.append(dues)
+            elif self._dues.get(dues.key) is dues:
+                del self._dues[dues.key]
+        return changed
+
+    # Looking for memory
+
+    def take(self, size: int, timeline: Timeline, in_need: bool = False) -> Block | None:
+        """The best fit that serves ``timeline``, cut to ``size``.
 
         Args:
             size: of the block.
@@ -335,43 +418,109 @@ class Extents:
             for entry in sizes[place : place + depth]:
                 if best is not None and entry > best:
                     break
-                block = self._blocks[entry[1]]
-                if timeline is None or ((in_need or block.suits(timeline)) and block.serves(timeline)):
+                if _may_have(timeline, self._blocks[entry[1]], in_need):
                     best = entry
                     break
         if best is None:
             return None
         block = self._blocks[best[1]]
-        if timeline is not None and block.size == block.segment.nbytes and not block.segment.growable:
+        if block.size == block.segment.nbytes and not block.segment.growable:
             block.segment.owner = weakref.ref(timeline)
         return self.cut(block, size)
 
-    def _where(self, timeline: Timeline | None) -> Iterator[tuple[int, int]]:
+    def _where(self, timeline: Timeline) -> Iterator[tuple[int, int]]:
         """The lists to look into, and how far."""
-        if timeline is None:
-            yield from ((key, 1) for key in list(self._lists))
-            return
-        near = dict.fromkeys((id(timeline), _ANYBODYS, _SHARED, *map(id, timeline.frontier[1])))
+        near = self._near(timeline)
         yield from ((key, SEARCH) for key in near)
-        yield from ((key, GLANCE) for key in list(self._lists)[:SEARCH] if key not in near)
+        if not all(segment.growable for segment in self.segments):  # else others' lists have what others' work uses
+            yield from ((key, GLANCE) for key in list(islice(self._lists, SEARCH)) if key not in near)
 
-    def cut(self, block: Block, size: int) -> Block:
-        """Take the first ``size`` bytes of a free block."""
-        self.remove(block)
-        rest = block.cut(size)
+    def _near(self, timeline: Timeline) -> dict[int, None]:
+        return dict.fromkeys((id(timeline), _ANYBODYS, _SHARED, *map(id, timeline.frontier[1])))
+
+    def take_together(self, size: int, timeline: Timeline, in_need: bool = False) -> Block | None:
+        """Neighbours that all serve ``timeline``, and have room for ``size`` together; the rest of them stays free.
+
+        What it begins at is a third of the size at least, as one of any three blocks must be.
+        """
+        for key in self._near(timeline):
+            for nbytes, address in reversed(self._lists.get(key, ())[-SEARCH:]):
+                if 3 * nbytes < size:
+                    break
+                block = self._blocks[address]
+                if _may_have(timeline, block, in_need):
+                    first, total = self._around(block, size, timeline, in_need)
+                    if total >= size:
+                        return self.cut(first, size, 0 if first is block else total - size)
+        return None
+
+    def _around(self, block: Block, size: int, timeline: Timeline, in_need: bool) -> tuple[Block, int]:
+        """The first of neighbours around a block that serve ``timeline``, as many as are needed, and their bytes."""
+        first, total, after, before = block, block.size, block.next, block.prev
+        while total < size and after is not None and after.state == FREE and _may_have(timeline, after, in_need):
+            total, after = total + after.size, after.next
+        while total < size and before is not None and before.state == FREE and _may_have(timeline, before, in_need):
+            first, total, before = before, total + before.size, before.prev
+        return first, total
+
+    def row(self, size: int) -> Block | None:
+        """The first of free neighbours that have room for ``size`` together, whatever uses them; of such rows the shortest."""
+        best: tuple[Block, int] | None = None
+        for segment in self.segments:
+            first, total = segment.first, 0
+            for block in (*segment.blocks(), None):
+                if block is not None and block.state == FREE:
+                    first, total = (first, total) if total else (block, 0)
+                    total += block.size
+                    continue
+                if total >= size and (best is None or total < best[1]):
+                    best = first, total
+                total = 0
+        return None if best is None else best[0]
+
+    def cut(self, first: Block, size: int, skip: int = 0) -> Block:
+        """Take ``size`` bytes of a free block, or of it and its free neighbours behind, as one block.
+
+        Args:
+            first: where they begin.
+            size: of the block.
+            skip: bytes of the first that stay free.
+        """
+        block = first
+        self.remove(first)
+        if skip:
+            tail = first.cut(skip)
+            assert tail is not None
+            block, tail.state = tail, TAKEN
+            self.add(first)
         block.state = TAKEN
-        if rest is not None:
-            self._insert(rest)
+        while block.size < size:
+            after = block.next
+            assert after is not None and after.state == FREE
+            self.remove(after)
+            after.state = TAKEN
+            self._free_rest(after, size - block.size)  # with its own uses, and none of those before it
+            block.absorb(after)
+        self._free_rest(block, size)
         return block
 
+    def _free_rest(self, block: Block, size: int) -> None:
+        """Make free what of a taken block is behind so many bytes."""
+        rest = block.cut(size) if block.size > size else None
+        if rest is not None:
+            self.add(rest)
 
-def _key_of(block: Block) -> int:
-    """The list that a block belongs in."""
+
+def _may_have(timeline: Timeline, block: Block, in_need: bool) -> bool:
+    return (in_need or block.suits(timeline)) and block.serves(timeline)
+
+
+def _key_of(block: Block, timeline: Timeline | None) -> int:
+    """The list that a block belongs in, which ``timeline`` uses."""
     segment = block.segment
     owner = None if segment.owner is None or block.size == segment.nbytes else segment.owner()
     if owner is not None:
         return id(owner)
     if block.uses is not None:
         return _SHARED
-    timeline = block.timeline  # which another thread may forget
     return _ANYBODYS if timeline is None else id(timeline)

@@ -134,9 +134,9 @@ class Segments:
         best, least = None, 0
         for segment in kind.segments:
             for hole in segment.holes:
-                usable = self._usable_before(hole, timeline)
-                if usable >= size and hole.prev is not None:  # the search did not come as far as this one
-                    return kind.cut(hole.prev, size)
+                first, usable = self._usable_before(hole, size, timeline)
+                if usable >= size:  # the search did not come as far as this one
+                    return kind.cut(first, size)
                 missing = self._whole(size - usable)
                 if hole.size >= missing and (best is None or missing < least):
                     best, least = hole, missing
@@ -148,26 +148,31 @@ class Segments:
         granularity = self._granularity or 1
         return -(-nbytes // granularity) * granularity
 
-    def _usable_before(self, hole: Block, timeline: Timeline) -> int:
-        before = hole.prev
-        if before is None or before.state != FREE or not before.serves(timeline) or before.uses is not None:
-            return 0
-        return before.size
+    def _usable_before(self, hole: Block, size: int, timeline: Timeline) -> tuple[Block, int]:
+        """The first of the free blocks before a hole that serve ``timeline``, as many as are needed, and their bytes."""
+        first, nbytes, before = hole, 0, hole.prev
+        while nbytes < size and before is not None and before.state == FREE and before.serves(timeline) and before.uses is None:
+            first, nbytes, before = before, nbytes + before.size, before.prev
+        return first, nbytes
 
     def _fill(self, kind: Extents, hole: Block, nbytes: int, size: int, timeline: Timeline) -> Block:
-        self._map(hole, nbytes)
         block = hole
-        if nbytes < size and hole.prev is not None:  # the rest is before it
-            block = hole.prev
+        if nbytes < size:
+            block, _ = self._usable_before(hole, size, timeline)
+        self._map(hole, nbytes)
+        if block is not hole:
             kind.remove(block)
+            while block.next is not hole:
+                after = block.next
+                assert after is not None
+                kind.remove(after)
+                block.absorb(after)
             block.absorb(hole)
         rest = block.cut(size)
         block.state = TAKEN
         if rest is not None:
-            last = timeline.submitted
-            if rest.timeline is None and timeline.counters[COMPLETED] < last:
-                # Nothing uses it, but while the timeline is at work it is to be joined with what that frees around it.
-                rest.timeline, rest.value = timeline, last
+            # It is new, whatever used what the block begins with: nobody's work has to be done before it serves anybody.
+            rest.timeline = rest.uses = None
             kind.add(rest)
         return block
 
@@ -183,7 +188,7 @@ class Segments:
         hole.state = FREE
 
     def bridge(self, size: int) -> bool:
-        """Map memory between free blocks, whatever uses those, so that they become one of ``size`` bytes; False if none can.
+        """Map memory between free blocks, whatever uses those, so that ``size`` bytes are in a row; False if that cannot be.
 
         Of all places that which needs the least memory.
         """
@@ -198,16 +203,16 @@ class Segments:
                 if hole.state == HOLE:
                     missing -= hole.size
                     self._map(hole, hole.size)
-                    hole.segment.kind.add(hole, whatever_uses_it=True)
+                    hole.segment.kind.add(hole)
             first, last = run[begin], run[end - 1]
             if last.state == HOLE and missing:
                 nbytes = min(missing, last.size)
                 missing -= nbytes
                 self._map(last, nbytes)
-                last.segment.kind.add(last, whatever_uses_it=True)
+                last.segment.kind.add(last)
             if missing:
                 rest = self._map_end(first, missing)
-                rest.segment.kind.add(rest, whatever_uses_it=True)
+                rest.segment.kind.add(rest)
         except MemoryError:  # what was mapped is free
             return False
         return True
@@ -231,24 +236,26 @@ class Segments:
     def _gaps(self, segment: Segment, size: int) -> Iterator[tuple[int, list[Block], int, int]]:
         """Where there would be room for ``size`` if so many bytes were mapped: neighbours, free or holes, from one to another.
 
-        Of those that begin at a block the fewest: with more of them no less would have to be mapped.
+        Of those that begin at a block the fewest, and then more, while with more that is free less would have to be mapped.
         """
         run: list[Block] = []
         for block in (*segment.blocks(), None):
             if block is not None and block.state in (FREE, HOLE):
                 run.append(block)
                 continue
-            end, nbytes = 0, {FREE: 0, HOLE: 0}  # of run[begin:end]
             for begin, first in enumerate(run):
-                while end < len(run) and sum(nbytes.values()) < size:
-                    nbytes[run[end].state] += run[end].size
-                    end += 1
+                nbytes = {FREE: 0, HOLE: 0}  # of run[begin:end]
+                for end in range(begin + 1, len(run) + 1):
+                    last = run[end - 1]
+                    nbytes[last.state] += last.size
+                    if nbytes[FREE] and sum(nbytes.values()) >= size:
+                        inside = nbytes[HOLE] - sum(one.size for one in {first, last} if one.state == HOLE)
+                        missing = self._whole(size - nbytes[FREE])
+                        yield max(inside, missing), run, begin, end
+                        if inside >= missing:
+                            break
                 if sum(nbytes.values()) < size:
                     break
-                ends = sum(one.size for one in {first, run[end - 1]} if one.state == HOLE)
-                if nbytes[FREE]:
-                    yield max(nbytes[HOLE] - ends, self._whole(size - nbytes[FREE])), run, begin, end
-                nbytes[first.state] -= first.size
             run = []
 
     def _reserve_range(self, kind: Extents, size: int) -> Block:
@@ -298,6 +305,13 @@ class Segments:
     def idle(self) -> list[Block]:
         """Free blocks that no work uses; those that have been free for the longest time first."""
         return [block for kind in (self.small, self.large) for block in kind.blocks() if block.forget_done()]
+
+    def spare(self) -> list[Block]:
+        """Of the idle blocks those that can be given back, or a part of them; in ranges, what is known to be idle alone."""
+        if not self.growable:
+            return self.idle()
+        least = self._granularity or 1
+        return [block for kind in (self.small, self.large) for block in kind.anybodys(least) if block.forget_done()]
 
     def in_flight(self) -> int:
         """Bytes that nobody has, and that work still uses."""

@@ -25,7 +25,15 @@ from aiodev._core.timeline.timeline import living_timelines
 from aiodev._memory.block import CACHED, FREE, LIVE, TAKEN, Bin, Block, Extents, Segment
 from aiodev._memory.segments import RawMemory, Segments
 from aiodev._memory.stats import Totals
-from aiodev._memory.tuning import LITTLE, WORTHWHILE, WORTHWHILE_IN_SEGMENTS
+from aiodev._memory.tuning import (
+    BYTES_PER_LOOK,
+    LITTLE,
+    SEARCH,
+    SMALL_SEGMENT,
+    TURNS,
+    WORTHWHILE,
+    WORTHWHILE_IN_SEGMENTS,
+)
 
 if TYPE_CHECKING:
     from aiodev._core.backend.device import Device
@@ -74,7 +82,6 @@ class SlowPath:
         self._hold = hold
         self._common = common
         self._calling = False  # a hook, which may allocate (kept by the device's own)
-        self._apart = False  # free neighbours may be kept apart by work that is done by now
 
     def find(self, home: Bin, timeline: Timeline) -> Block:
         """A block of the bin's size from the extents, else from the bins of other sizes, else from the backend."""
@@ -104,13 +111,17 @@ class SlowPath:
         if kind is self.segments.large and not self.segments.growable and kind.nbytes + _cached(kind) >= size:
             # A larger free block must not be cut where a cached one fits, or would with its neighbours.
             self._join_cached(kind)
+        self._settle(kind, TURNS)
         block = kind.take(size, timeline)
-        if block is None and self._apart:
-            self._rejoin()
+        if block is None and self._settle(kind, SEARCH):
             block = kind.take(size, timeline)
+        if block is None:
+            block = kind.take_together(size, timeline)
         if block is None and self._worth_emptying(home):
             self._empty_bins(home)
-            block = kind.take(size, timeline)
+            block = self._take(kind, size, timeline)
+        if block is None and self._look(kind, size):
+            block = self._take(kind, size, timeline)
         if block is None:
             surplus = self.segments.surplus(size)
             if surplus > 0:
@@ -123,6 +134,9 @@ class SlowPath:
         block.bin = home
         return block
 
+    def _take(self, kind: Extents, size: int, timeline: Timeline, in_need: bool = False) -> Block | None:
+        return kind.take(size, timeline, in_need) or kind.take_together(size, timeline, in_need)
+
     def _worth_emptying(self, home: Bin) -> bool:
         cached = _cached(home.kind)
         if not self.segments.growable and cached + home.kind.nbytes < home.size:
@@ -132,16 +146,15 @@ class SlowPath:
         little = LITTLE if home.kind is self.segments.small else 0
         return cached >= max(WORTHWHILE * self.totals.reserved, little)
 
-    def _empty_bins(self, like: Bin | None = None, whatever_uses_it: bool = False) -> None:
-        """Join what is cached, of one kind or of both, with the extents."""
+    def _empty_bins(self, like: Bin | None = None, shared: bool = False) -> None:
+        """Join what is cached, of one kind or of both, with the extents; what several timelines use if it says so."""
         if self.before_emptying is not None:
             self.before_emptying()
         for kind in (self.segments.small, self.segments.large):
             if like is None or kind is like.kind:
-                self._join_cached(kind, whatever_uses_it)
-        self._rejoin(whatever_uses_it)
+                self._join_cached(kind, shared)
 
-    def _join_cached(self, kind: Extents, whatever_uses_it: bool = False) -> None:
+    def _join_cached(self, kind: Extents, shared: bool = False) -> None:
         """Join what is cached of one kind with the extents. What it costs is shared by those who have freed the blocks."""
         for home in list(kind.bins):
             taken: list[Block] = []
@@ -151,18 +164,25 @@ class SlowPath:
             except IndexError:  # another thread was faster
                 pass
             for block in taken:
-                if not block.forget_done() and block.uses is not None and not whatever_uses_it:
+                if not block.forget_done() and block.uses is not None and not shared:
                     home.free.append(block)
                 else:
-                    self._list(block.segment.kind.add(block, whatever_uses_it))
+                    self._list(block.segment.kind.add(block))
 
-    def _rejoin(self, whatever_uses_it: bool = False) -> None:
-        """Join free neighbours; those that work keeps apart are looked at again."""
-        self._apart = False
-        for kind in (self.segments.small, self.segments.large):
-            kind.rejoin(whatever_uses_it)
-            for block in kind.blocks():
-                self._list(block)
+    def _settle(self, kind: Extents, most: int | None = None) -> bool:
+        """Join what work kept apart that is done by now; whether there was any. See :meth:`Extents.settle`."""
+        changed = kind.settle(most)
+        for block in changed:
+            self._list(block)
+        return bool(changed)
+
+    def _look(self, kind: Extents, size: int) -> bool:
+        """As ``_settle``, as far as it is worth it before memory for ``size`` bytes is taken."""
+        return self._settle(kind, max(size, SMALL_SEGMENT) // BYTES_PER_LOOK)
+
+    def _settle_all(self) -> None:
+        self._settle(self.segments.small)
+        self._settle(self.segments.large)
 
     def find_dropped(self) -> None:
         """Free the blocks that nobody has: Ctrl-C came between a block and its buffer, or before a buffer's finalizer.
@@ -198,18 +218,17 @@ class SlowPath:
 
     def _list(self, block: Block) -> None:
         """Have the timeline of a free block forgotten when its work is done."""
-        if block.timeline is not None:
-            self._apart = True
-            if not block.listed:
-                block.listed = True
-                self.pending.append(block)
+        if block.timeline is not None and not block.listed:
+            block.listed = True
+            self.pending.append(block)
 
     def _make_room(self, home: Bin, timeline: Timeline, surplus: int) -> Block | None:
         """Give back what has been free for long, before more is reserved than should be; or find a block on the way."""
         self._empty_bins()
-        block = home.kind.take(home.size, timeline)
+        self._look(self._other(home.kind), home.size)
+        block = self._take(home.kind, home.size, timeline)
         if block is None:
-            self.totals.collected += self.segments.release(self.segments.idle(), surplus)
+            self.totals.collected += self.segments.release(self.segments.spare(), surplus)
         return block
 
     def _in_need(self, home: Bin, timeline: Timeline, error: MemoryError) -> Block:
@@ -219,6 +238,7 @@ class SlowPath:
         self.find_dropped()
         while True:
             self._empty_bins()
+            self._settle_all()
             block = self._take_anywhere(home, timeline)
             if block is not None:
                 return block
@@ -237,11 +257,13 @@ class SlowPath:
         self.totals.out_of_memory += 1
         raise self.out_of_memory(home.size) from error
 
-    def _take_anywhere(self, home: Bin, timeline: Timeline | None) -> Block | None:
+    def _take_anywhere(self, home: Bin, timeline: Timeline) -> Block | None:
         """A block of either kind: now that memory is short, small pieces of a large segment, and large ones of a small."""
-        segments = self.segments
-        other = segments.small if home.kind is segments.large else segments.large
-        return home.kind.take(home.size, timeline, in_need=True) or other.take(home.size, timeline, in_need=True)
+        size, other = home.size, self._other(home.kind)
+        return self._take(home.kind, size, timeline, in_need=True) or self._take(other, size, timeline, in_need=True)
+
+    def _other(self, kind: Extents) -> Extents:
+        return self.segments.small if kind is self.segments.large else self.segments.large
 
     def _call(self, hook: Callable[[Device, int], object], nbytes: int) -> None:
         """Let a hook drop what it can; it may allocate and free."""
@@ -255,19 +277,31 @@ class SlowPath:
 
     def _wait_for(self, home: Bin, timeline: Timeline) -> Block | None:
         """Memory that queued work still uses, with ``timeline`` held until that is done."""
-        self._empty_bins(whatever_uses_it=True)
-        block = self._take_anywhere(home, None)
-        if block is None and self.segments.growable and self.segments.bridge(home.size):
-            block = self._take_anywhere(home, None)
-        if block is None:
+        self._empty_bins(shared=True)
+        self._settle_all()
+        first = block = self._row(home)
+        if first is None and self.segments.growable and self.segments.bridge(home.size):
+            first = block = self._row(home)
+        if first is None:
             return None
-        value = self._hold(timeline, block.pending())
-        if value is None:
-            block.segment.kind.add(block)
+        points: dict[Timeline, int] = {}
+        nbytes = 0
+        while nbytes < home.size:
+            assert block is not None
+            for user, value in block.pending().items():
+                points[user] = max(value, points.get(user, 0))
+            nbytes, block = nbytes + block.size, block.next
+        held = self._hold(timeline, points)
+        if held is None:
             return None
+        taken = first.segment.kind.cut(first, home.size)
         self.totals.waits += 1
-        block.timeline, block.value, block.uses = timeline, value, None
-        return block
+        taken.timeline, taken.value, taken.uses = timeline, held, None
+        return taken
+
+    def _row(self, home: Bin) -> Block | None:
+        """The first of free neighbours of either kind that have room together."""
+        return home.kind.row(home.size) or self._other(home.kind).row(home.size)
 
     def _empty_others(self) -> None:
         """Give back what the other pools of the device have cached."""
@@ -293,6 +327,7 @@ class SlowPath:
         try:
             self.find_dropped()
             self._empty_bins()
+            self._settle_all()
             returned = self.segments.release(self.segments.idle())
             if self.abandoned:
                 self.segments.release_ranges()

@@ -31,9 +31,15 @@ SMALLEST_PINNED: Final = 4096
 #: Most blocks of a list, and most lists, that a search for a block without other timelines' work looks at. Larger: slower
 #: allocations with many timelines; smaller: more memory is reserved, or streams wait for each other's work.
 SEARCH: Final = 64
-#: Most blocks that a search looks at in the list of a timeline that the requesting one is not known to follow. Larger: slower
-#: allocations, for what is seldom there; smaller: new memory is taken where some was free.
+#: Timelines that are asked, by turns, at each search whether their work is done that keeps free blocks apart. Larger: slower
+#: allocations; smaller: larger blocks are cut where what was freed would do by now.
+TURNS: Final = 4
+#: In segments: most blocks that a search looks at in the list of a timeline that the requesting one is not known to follow.
+#: Larger: slower allocations, for what is seldom there; smaller: new memory is taken where some was free.
 GLANCE: Final = 2
+#: Before memory is taken, one more timeline for so many bytes is asked whether its work is done that keeps free blocks apart.
+#: Larger: memory is taken where some had become free; smaller: slower allocations with thousands of timelines.
+BYTES_PER_LOOK: Final = 4096
 #: In ranges: bins are emptied before memory is taken if they hold this fraction of what is reserved. Memory that is taken is
 #: mapped beside what is free. Larger: more memory is reserved; smaller: blocks are joined and cut anew more often.
 WORTHWHILE: Final = 1 / 8

@@ -269,7 +269,7 @@ def test_gaps_are_bridged_where_that_needs_the_least(seed: int) -> None:
     pieces.clear()
     pool.empty_cache()
     (segment,) = [one for one in pool.slow_path.segments.all() if one.growable and not one.is_empty()]
-    pool.slow_path._empty_bins(whatever_uses_it=True)
+    pool.slow_path._empty_bins(shared=True)
     blocks = [(block.state, block.size) for block in segment.blocks()][:-1]  # behind the last there is no end of addresses
     size, needed = 2 * chance.randrange(6, 20) * MIB, []
     for begin in range(len(blocks)):
