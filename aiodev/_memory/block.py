@@ -55,7 +55,7 @@ class Segment:
         growable: whether it is a range, whose memory comes and goes.
         holes: where it has no memory, in order of address.
         kind: the extents that its blocks belong to.
-        owner: the timeline that it was allocated for, while that lives; None for a range, which is for all.
+        owner: the timeline that it was allocated for, while that lives; None for a range, or a segment, that is for all.
     """
 
     __slots__ = ("address", "first", "growable", "holes", "kind", "nbytes", "owner")
@@ -291,8 +291,10 @@ class Extents:
         self.bins: list[Bin] = []
         self.nbytes = 0
         self._lists: dict[int, list[tuple[int, int]]] = {}  # by the id of a timeline
+        self._owned: dict[int, None] = {}  # those of them of pieces of segments that have owners
         self._list_of: dict[int, int] = {}  # by address
         self._blocks: dict[int, Block] = {}
+        self._owners: weakref.WeakSet[Timeline] = weakref.WeakSet()
         self._ages: dict[int, int] = {}
         self._clock = 0
         self._dues: dict[int, _Dues] = {}  # by the id of a timeline
@@ -335,7 +337,12 @@ class Extents:
         block.forget_done()
         timeline, value = block.timeline, block.value  # once: another thread may forget it
         key = self._list_of[block.address] = _key_of(block, timeline)
-        insort(self._lists.setdefault(key, []), (block.size, block.address))
+        sizes = self._lists.get(key)
+        if sizes is None:
+            sizes = self._lists[key] = []
+            if key < _SHARED:
+                self._owned[key] = None
+        insort(sizes, (block.size, block.address))
         self._blocks[block.address] = block
         self._ages[block.address] = self._clock
         self._clock += 1
@@ -350,6 +357,7 @@ class Extents:
         del sizes[bisect_left(sizes, (block.size, block.address))]
         if not sizes:
             del self._lists[key]
+            self._owned.pop(key, None)
         del self._blocks[block.address], self._ages[block.address]
         self.nbytes -= block.size
         due = self._due_of.pop(block.address, None)
@@ -358,6 +366,16 @@ class Extents:
             dues.count -= 1
             if dues.count == 0:
                 dues.heap.clear()
+
+    # Owners
+
+    def owner_for(self, timeline: Timeline) -> weakref.ref[Timeline] | None:
+        """Who is to own a segment that a timeline gets."""
+        return weakref.ref(timeline) if timeline in self._owners else None
+
+    def let_own(self, timeline: Timeline) -> None:
+        """Have a timeline own the segments that it gets from now on."""
+        self._owners.add(timeline)
 
     # What work keeps apart
 
@@ -425,18 +443,19 @@ class Extents:
             return None
         block = self._blocks[best[1]]
         if block.size == block.segment.nbytes and not block.segment.growable:
-            block.segment.owner = weakref.ref(timeline)
+            block.segment.owner = self.owner_for(timeline)
         return self.cut(block, size)
 
     def _where(self, timeline: Timeline) -> Iterator[tuple[int, int]]:
         """The lists to look into, and how far."""
         near = self._near(timeline)
         yield from ((key, SEARCH) for key in near)
-        if not all(segment.growable for segment in self.segments):  # else others' lists have what others' work uses
-            yield from ((key, GLANCE) for key in list(islice(self._lists, SEARCH)) if key not in near)
+        # Else others' lists have nothing but what others' work uses.
+        yield from ((key, GLANCE) for key in list(islice(self._owned, SEARCH)) if key not in near)
 
     def _near(self, timeline: Timeline) -> dict[int, None]:
-        return dict.fromkeys((id(timeline), _ANYBODYS, _SHARED, *map(id, timeline.frontier[1])))
+        users = (id(timeline), *map(id, timeline.frontier[1]))
+        return dict.fromkeys((*users, _ANYBODYS, _SHARED, *(_owned_by(user) for user in users if self._owned)))
 
     def take_together(self, size: int, timeline: Timeline, in_need: bool = False) -> Block | None:
         """Neighbours that all serve ``timeline``, and have room for ``size`` together; the rest of them stays free.
@@ -515,12 +534,17 @@ def _may_have(timeline: Timeline, block: Block, in_need: bool) -> bool:
     return (in_need or block.suits(timeline)) and block.serves(timeline)
 
 
+def _owned_by(timeline: int) -> int:
+    """The list of pieces of a timeline's segments, of its id: less than any other list's."""
+    return -2 - timeline
+
+
 def _key_of(block: Block, timeline: Timeline | None) -> int:
     """The list that a block belongs in, which ``timeline`` uses."""
     segment = block.segment
     owner = None if segment.owner is None or block.size == segment.nbytes else segment.owner()
     if owner is not None:
-        return id(owner)
+        return _owned_by(id(owner))
     if block.uses is not None:
         return _SHARED
     return _ANYBODYS if timeline is None else id(timeline)

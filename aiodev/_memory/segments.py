@@ -9,7 +9,6 @@ Small and large requests have segments of their own: a small array that lives lo
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,7 +16,7 @@ from aiodev._core.backend.interface import COMPLETED
 from aiodev._core.config import settings
 from aiodev._memory.block import CACHED, FREE, HOLE, TAKEN, Block, Extents, Segment
 from aiodev._memory.stats import Totals
-from aiodev._memory.tuning import LARGE_SEGMENT, LITTLE, OWN_SEGMENT_FROM, SLACK, SMALL_SEGMENT
+from aiodev._memory.tuning import COMMON, LARGE_SEGMENT, LITTLE, OWN_SEGMENT_FROM, SLACK, SMALL_SEGMENT
 
 if TYPE_CHECKING:
     from aiodev._core.timeline.timeline import Timeline
@@ -100,7 +99,10 @@ class Segments:
         """
         if self.growable:
             return self._fill_hole(kind, size, timeline)
+        if size > kind.segment_size // COMMON:
+            kind.let_own(timeline)
         block = self._new_segment(kind, size, timeline).first
+        kind.let_own(timeline)  # the next one; the first is everybody's, since most streams never fill one
         return kind.cut(kind.add(block), size)
 
     def segment_for(self, kind: Extents, size: int, timeline: Timeline) -> Block:
@@ -118,7 +120,7 @@ class Segments:
 
     def _allocate(self, kind: Extents, nbytes: int, timeline: Timeline) -> Segment:
         self._check(nbytes)
-        segment = Segment(self._raw.allocate(nbytes), nbytes, kind, growable=False, owner=weakref.ref(timeline))
+        segment = Segment(self._raw.allocate(nbytes), nbytes, kind, growable=False, owner=kind.owner_for(timeline))
         kind.segments.append(segment)
         self._totals.add_segment()
         self._totals.reserve(nbytes)

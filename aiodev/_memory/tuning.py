@@ -23,6 +23,10 @@ LARGE_SEGMENT: Final = 20 << 20
 #: A larger request has a segment of its own, in multiples of ``SMALL_SEGMENT``. Larger: a large segment serves two requests
 #: and wastes the rest; smaller: it cannot be given back while a small part of it is in use.
 OWN_SEGMENT_FROM: Final = 10 << 20
+#: The first segment that is taken for a timeline is everybody's, where the request is no more than this part of it, one in so
+#: many; the next one, or one for a larger request, is the timeline's own while that is at work. Larger: streams with little
+#: memory reserve a segment each; smaller: streams with much memory cut up each other's.
+COMMON: Final = 8
 #: Least allocation of page-locked memory. Larger: small ones waste it; smaller: more sizes, each with memory of its own.
 SMALLEST_PINNED: Final = 4096
 

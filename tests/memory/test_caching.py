@@ -184,6 +184,20 @@ class Allocations(RuleBasedStateMachine):
         live = {id(buffer.block) for buffer, _ in self.live}
         assert {id(block) for block in found if block.state == LIVE} == live
 
+    @invariant()
+    def nothing_is_withheld_that_no_work_uses(self) -> None:
+        """All of a free block that is to wait for a timeline was used by it: what was not is anybody's."""
+        if not hasattr(self, "pool"):
+            return
+        segments = self.pool.slow_path.segments
+        for block in (*segments.small.blocks(), *segments.large.blocks()):
+            waits = {t for t, v in block.pending().items() if t.completed < v}
+            position, stop = block.address, block.address + block.size
+            while waits and position < stop:  # neighbours that one timeline uses wait for the later of its operations
+                after = [f.stop for f in self.freed if f.start <= position < f.stop and any(t in waits for t, _ in f.uses)]
+                position = max(after, default=0)
+                assert position, f"{block} waits for {waits}"
+
     def teardown(self) -> None:
         """When all work is done and every buffer dropped, every byte goes back."""
         if not hasattr(self, "pool"):
