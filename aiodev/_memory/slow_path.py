@@ -1,10 +1,10 @@
 """Slow path of the caching allocator: taken when a request's size bin is empty.
 
-It serves such a request from the extents. Before it takes memory from the backend, it empties bins that hold much into the
-extents, where neighbours are joined. Where segments cannot grow, it empties the bins of large blocks whenever one
-misses: to cut a larger block, although a cached one would fit by itself or with its neighbours, fragments memory. Before it
-reserves more than it should, it gives back what has been free for long. When the backend has no more, it gives back all unused
-memory, has the requesting timeline wait for memory that others use, and calls hooks.
+It serves such a request from the extents, by a block or by several in a row. Before it takes memory from the backend, it
+empties bins that hold much into the extents, where neighbours are joined. Where segments cannot grow, it empties the bins of
+large blocks whenever one misses: to cut a larger block, although a cached one would fit by itself or with its neighbours,
+fragments memory. Before it reserves more than it should, it gives back what has been free for long. When the backend has no
+more, it gives back all unused memory, has the requesting timeline wait for memory that others use, and calls hooks.
 
 All of this happens under the lock that guards segments and extents. The common case, without the lock, is the allocator's
 (:mod:`aiodev._memory.allocator`), which has one of these; the invariants of both are there.
