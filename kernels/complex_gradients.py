@@ -77,7 +77,7 @@ for _name in _HOLOMORPHIC.split():
 for _holomorphic in (
     conversion._where, take, take_along_axis, indexing.scattered, indexing.scattered_along, matmul, tensordot, cross, diagonal,
     inv, solve, det, concat, stack, roll, tile, pad, joining._repeat_all, tril, triu, sum, mean, prod, cumulative_sum,
-    cumulative_prod, scans.recurrence, inverses._reciprocals,
+    cumulative_prod, scans.recurrence, inverses._reciprocals, inverses._cofactors,
 ):  # fmt: skip
     _operation(_holomorphic).holomorphic = True
 for _own in (

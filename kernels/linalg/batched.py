@@ -25,6 +25,7 @@ from aiodev.kernels.tuning import BATCHED_ROWS, BATCHED_ROWS_EACH, JACOBI_ROWS
 
 __all__ = [
     "cholesky",
+    "cofactors",
     "determinants",
     "eigenvalues",
     "find_library",
@@ -134,16 +135,31 @@ class _Factors:
         return self._named("getrs", *given)
 
 
+def _inverted(call: aiodev.Call, x: aiodev.Array) -> tuple[_Factors, aiodev.Array]:
+    """LU factors and inverses."""
+    factors, inverses = _Factors(call, x), call.scratch(x.shape, x.dtype)
+    addresses, info = _addresses(call, inverses), call.scratch(x.shape[0], np.int32)
+    routines = [factors.routine, factors.inverting(addresses, info)]
+    cusolver.submit_routines(call, routines, *factors.arrays, inverses, addresses, info)
+    return factors, inverses
+
+
 def invert(call: aiodev.Call, x: aiodev.Array, out: aiodev.Array) -> None:
     """Inverses."""
     if not _is_lu_for_one_call(x):
         cusolver.invert(call, x, out)
         return
-    factors, inverses = _Factors(call, x), call.scratch(x.shape, x.dtype)
-    addresses, info = _addresses(call, inverses), call.scratch(x.shape[0], np.int32)
-    routines = [factors.routine, factors.inverting(addresses, info)]
-    cusolver.submit_routines(call, routines, *factors.arrays, inverses, addresses, info)
+    factors, inverses = _inverted(call, x)
     call.launch(take_inverse, out.shape, factors.info, inverses, out)
+
+
+def cofactors(call: aiodev.Call, x: aiodev.Array, out: aiodev.Array) -> None:
+    """Cofactors."""
+    if not _is_lu_for_one_call(x):
+        cusolver.cofactors(call, x, out)
+        return
+    factors, inverses = _inverted(call, x)
+    cusolver.finish_cofactors(call, x, factors.arrays[:3], inverses, out)
 
 
 def solve(call: aiodev.Call, x: aiodev.Array, y: aiodev.Array, out: aiodev.Array) -> None:

@@ -34,6 +34,7 @@ from numpy.linalg import LinAlgError
 import aiodev
 from aiodev.kernels.cuda_libraries import PerDevice, address_of, find_file, submit
 from aiodev.kernels.linalg import cublas
+from aiodev.kernels.linalg.cofactors import cofactors_by_elimination, is_safe
 from aiodev.kernels.tuning import SOLVER_HANDLES, SOLVER_SIZES
 
 __all__ = [
@@ -41,9 +42,11 @@ __all__ = [
     "Given",
     "Routine",
     "cholesky",
+    "cofactors",
     "determinants",
     "eigenvalues",
     "find_library",
+    "finish_cofactors",
     "invert",
     "qr",
     "signs_and_logarithms",
@@ -339,6 +342,35 @@ def take_sign(k: int, factors: Any, pivots: Any, info: Any, signs: Any, sizes: A
         signs[k], sizes[k] = _sign(factors[k], pivots[k], signs.dtype.type(1)), _logarithm(factors[k])
 
 
+@aiodev.kernel(reads=("x", "factors", "pivots", "info"))
+def take_scale(
+    k: int, least: Any, x: Any, factors: Any, pivots: Any, info: Any, order: Any, rest: Any, scales: Any
+) -> None:
+    """A determinant as two factors, neither beyond the type; 0 of a singular matrix, whose cofactors are put into ``rest``."""
+    a, one = factors[k], scales.dtype.type(1)
+    if info[k] != 0 or not is_safe(a, least):
+        b = rest[k]
+        for i in range(b.shape[0]):
+            for j in range(b.shape[1]):
+                a[i, j] = x[k, i, j]
+        cofactors_by_elimination(a, order[k], b)
+        scales[k, 0], scales[k, 1] = 0, 0
+        return
+    total, more = one, one
+    for i in range(a.shape[0]):
+        total *= a[i, i] if pivots[k, i] == i + 1 else -a[i, i]
+    if abs(total) < least or abs(total) == np.inf or total != total:
+        total, more = _sign(a, pivots[k], one), scales.dtype.type(math.exp(0.5 * _logarithm(a)))
+        total *= more
+    scales[k, 0], scales[k, 1] = total, more
+
+
+@aiodev.kernel(ndim=3, reads=("scales", "inverses", "rest"))
+def take_cofactors(k: int, i: int, j: int, scales: Any, inverses: Any, rest: Any, out: Any) -> None:
+    """Inverses, transposed and scaled; where there is none what else was found."""
+    out[k, i, j] = rest[k, i, j] if scales[k, 1] == 0 else inverses[k, j, i] * scales[k, 0] * scales[k, 1]
+
+
 @aiodev.kernel(ndim=3, reads=("a",))
 def take_upper(k: int, i: int, j: int, a: Any, r: Any) -> None:
     """The upper triangle of a QR factorisation, which lies by columns."""
@@ -472,6 +504,26 @@ def determinants(call: aiodev.Call, x: aiodev.Array, out: aiodev.Array) -> None:
     factors = _factorise(call, x)
     submit_routines(call, [factors.routine], *factors.arrays)
     call.launch(take_determinant, x.shape[0], *factors.arrays, out)
+
+
+def cofactors(call: aiodev.Call, x: aiodev.Array, out: aiodev.Array) -> None:
+    """Cofactors."""
+    factors, inverses = _factorise(call, x), call.scratch(x.shape, x.dtype)
+    call.launch(fill_identities, inverses.shape, inverses)
+    submit_routines(call, [factors.routine, factors.solving(_PLAIN, inverses)], *factors.arrays, inverses)
+    finish_cofactors(call, x, factors.arrays, inverses, out)
+
+
+def finish_cofactors(
+    call: aiodev.Call, x: aiodev.Array, factors: Sequence[aiodev.Array], inverses: aiodev.Array, out: aiodev.Array
+) -> None:
+    """Cofactors from factors, pivots and what is wrong, and from inverses; one thread eliminates where there is no inverse."""
+    batch, n, _ = x.shape
+    least = x.dtype.type(np.finfo(x.dtype).tiny).real
+    order, scales = call.scratch((batch, 2 * n), np.int64), call.scratch((batch, 2), x.dtype)
+    rest = call.scratch(x.shape, x.dtype)
+    call.launch(take_scale, batch, least, x, *factors, order, rest, scales)
+    call.launch(take_cofactors, out.shape, scales, inverses, rest, out)
 
 
 def signs_and_logarithms(call: aiodev.Call, x: aiodev.Array, signs: aiodev.Array, sizes: aiodev.Array) -> None:

@@ -1,7 +1,8 @@
 """Gradients of products, solutions and norms.
 
-Of inverses, solutions and determinants: Giles, Collected Matrix Derivative Results for Forward and Reverse Mode AD, 2008; of
-Cholesky factors: Murray, Differentiation of the Cholesky Decomposition, 2016.
+Of inverses, solutions and determinants: Giles, Collected Matrix Derivative Results for Forward and Reverse Mode AD, 2008; what
+singular matrices have in place of ``det(A) A^-T``: :mod:`aiodev.kernels.linalg.cofactors`; of Cholesky factors: Murray,
+Differentiation of the Cholesky Decomposition, 2016.
 """
 
 from __future__ import annotations
@@ -13,7 +14,19 @@ import aiodev
 from aiodev.kernels.arguments import checked_axis
 from aiodev.kernels.creation import eye, tril
 from aiodev.kernels.elementwise.conversion import astype, where
-from aiodev.kernels.elementwise.table import abs, add, conj, divide, equal, imag, multiply, negative, pow, sign
+from aiodev.kernels.elementwise.table import (
+    abs,
+    add,
+    conj,
+    divide,
+    equal,
+    imag,
+    multiply,
+    negative,
+    pow,
+    sign,
+    subtract,
+)
 from aiodev.kernels.indexing.gradients import scattered_places
 from aiodev.kernels.linalg import inverses, vector_norm
 from aiodev.kernels.linalg.decompositions import adjoint
@@ -125,8 +138,20 @@ def _inv_gradient(g: Any, result: Any) -> aiodev.Array:
     return negative(matmul(matmul(back, g), back))
 
 
-def _det_gradient(g: Any, x: Any, result: Any) -> aiodev.Array:
-    return multiply(expand_dims(expand_dims(multiply(g, result), axis=-1), axis=-1), inv(x).mT)
+def _det_gradient(g: Any, x: Any) -> aiodev.Array:
+    """The cofactors (Jacobi's formula), which singular matrices have as well."""
+    return multiply(expand_dims(expand_dims(g, axis=-1), axis=-1), inverses._cofactors(x))
+
+
+def _cofactors_gradient(g: Any, x: Any, result: Any) -> aiodev.Array | None:
+    """Of ``C = det(A) A^-T``: ``tr(g^T C) A^-T - A^-T g^T C``; those of two rows are the elements, in other places."""
+    if x.shape[-1] < 2:
+        return None
+    if x.shape[-1] == 2:
+        return inverses._cofactors(g)
+    inverse = inv(x).mT
+    trace = sum(multiply(g, result), axis=(-2, -1), keepdims=True)
+    return subtract(multiply(trace, inverse), matmul(matmul(inverse, g.mT), result))
 
 
 def _slogdet_gradient(g: Any, x: Any, result: Any) -> aiodev.Array:
@@ -168,6 +193,7 @@ diagonal.operation.gradient(
     x=lambda g, shapes, offset: scattered_places(g, shapes["x"], lambda places: diagonal(places, offset=offset))
 )
 inv.operation.gradient(x=_inv_gradient)
+inverses._cofactors.operation.gradient(x=_cofactors_gradient)
 solve.operation.gradient(x1=_solve_first, x2=_solve_second)
 det.operation.gradient(x=_det_gradient)
 inverses._slogdet.operation.gradient(x=_slogdet_gradient)

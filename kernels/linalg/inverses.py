@@ -97,6 +97,9 @@ def solve(
 def det(call: aiodev.Call, x: aiodev.Array, /, *, out: aiodev.Array | None = None) -> aiodev.Array:
     """The determinants of square matrices; 0 of a singular one, 1 of one without elements.
 
+    The gradient is that of singular matrices as well: it is made of the cofactors. Matrices of more than two rows must be
+    regular for gradients of it: who waits for one is told what :func:`inv` says of singular ones.
+
     Raises:
         ValueError: the matrices are not square.
         TypeError: LAPACK has not this dtype.
@@ -113,6 +116,16 @@ def det(call: aiodev.Call, x: aiodev.Array, /, *, out: aiodev.Array | None = Non
     if result.size:
         library.determinants(call, stacked(call, x, dtype), stack)
     return delivered(call, result, target)
+
+
+@aiodev.operation(reads=["x"], name="cofactors")
+def _cofactors(call: aiodev.Call, x: aiodev.Array, /) -> aiodev.Array:
+    dtype = square("cofactors", x)
+    library = factorising(call)
+    result = call.new(x.shape, dtype)
+    if result.size:
+        library.cofactors(call, stacked(call, x, dtype), result.reshape(batch_of(x), *x.shape[-2:]))
+    return result
 
 
 def slogdet(x: aiodev.Array, /) -> SlogdetResult:

@@ -28,11 +28,23 @@ from numpy.linalg import LinAlgError
 
 import aiodev
 from aiodev.kernels.linalg import openblas
+from aiodev.kernels.linalg.cofactors import cofactors_by_elimination, is_safe
 from aiodev.kernels.linalg.tiling import cores_of
 from aiodev.kernels.tuning import FACTORISED_EACH, FACTORISED_LARGE, FACTORISED_SHARES
 from aiodev.lang import call_native
 
-__all__ = ["cholesky", "determinants", "eigenvalues", "invert", "qr", "signs_and_logarithms", "singular_values", "solve", "svd"]
+__all__ = [
+    "cholesky",
+    "cofactors",
+    "determinants",
+    "eigenvalues",
+    "invert",
+    "qr",
+    "signs_and_logarithms",
+    "singular_values",
+    "solve",
+    "svd",
+]
 
 DType = np.dtype[Any]
 
@@ -178,6 +190,35 @@ def det_stack(i: int, lapack: Any, code: int, group: int, x: Any, words: Any, fa
         if not (0 < abs(total) < np.inf):
             total = _sign(a, out.dtype.type(1)) * out.dtype.type(math.exp(_logarithm(a)))
         out[k] = -total if _has_odd_pivots(lapack, w, n) else total
+
+
+@aiodev.kernel(reads=("lapack", "x"))
+def cofactors_stack(
+    i: int, lapack: Any, code: int, group: int, least: Any, x: Any, words: Any, factors: Any, work: Any, out: Any
+) -> None:
+    """Cofactors: by inverses, in place in the result; of matrices that have none, or one beyond the type, by elimination."""
+    _need(lapack)
+    w, n = words[i], x.shape[1]
+    for k in range(i * group, min(x.shape[0], (i + 1) * group)):
+        a = out[k]
+        if _factorise(lapack, code, x[k], a, w) != 0 or not is_safe(a, least):
+            _copy(x[k], factors[i])
+            cofactors_by_elimination(factors[i], w[_HEAD:], a)
+            continue
+        total, more = out.dtype.type(1), out.dtype.type(1)
+        for row in range(n):
+            total *= a[row, row]
+        if abs(total) < least or abs(total) == np.inf or total != total:
+            total, more = _sign(a, out.dtype.type(1)), out.dtype.type(math.exp(0.5 * _logarithm(a)))
+            total *= more
+        if _has_odd_pivots(lapack, w, n):
+            total = -total
+        w[2] = work.shape[1]
+        call_native(lapack[_GETRI + code], w, a, w, w[_HEAD:], work[i], w[2:], w[1:])
+        for row in range(n):
+            for column in range(row + 1):
+                first, second = a[row, column], a[column, row]
+                a[row, column], a[column, row] = second * total * more, first * total * more
 
 
 @aiodev.kernel(reads=("lapack", "x"))
@@ -345,6 +386,13 @@ def determinants(call: aiodev.Call, x: aiodev.Array, out: aiodev.Array) -> None:
     n = x.shape[1]
     plan = _Plan(call, x, n)
     plan.launch(det_stack, x, plan.words, plan.scratch(n, n), out)
+
+
+def cofactors(call: aiodev.Call, x: aiodev.Array, out: aiodev.Array) -> None:
+    """Cofactors."""
+    n, least = x.shape[1], x.dtype.type(np.finfo(x.dtype).tiny).real
+    plan = _Plan(call, x, 2 * n)
+    plan.launch(cofactors_stack, least, x, plan.words, plan.scratch(n, n), plan.scratch(n * _BLOCK), out)
 
 
 def signs_and_logarithms(call: aiodev.Call, x: aiodev.Array, signs: aiodev.Array, sizes: aiodev.Array) -> None:

@@ -27,7 +27,7 @@ from aiodev.kernels import thread_block
 from aiodev.kernels.fft import cufft
 from aiodev.kernels.indexing import gradients
 from aiodev.kernels.indexing.search import Selection
-from aiodev.kernels.linalg import cublas, cusolver
+from aiodev.kernels.linalg import cublas, cusolver, inverses
 from aiodev.kernels.nn import convolution, embedding, pooling
 from aiodev.kernels.reductions import launch as reduction_launches
 from aiodev.kernels.sorting import cuda_radix
@@ -90,6 +90,10 @@ def _take_backwards(x: aiodev.Array, indices: aiodev.Array) -> None:
     gradients.scattered_along(x, indices, length=x.shape[0], axis=0, mode="raise")  # type: ignore[arg-type]
 
 
+def _det_backwards(x: aiodev.Array) -> None:
+    inverses._cofactors(x)
+
+
 @kernels.fused
 def _rotated(x: Any, y: Any, angle: Any) -> Any:
     turned = x * kernels.cos(angle * y) - y * kernels.sin(angle * x)
@@ -106,7 +110,7 @@ def _fuse(x: aiodev.Array, y: aiodev.Array) -> None:
 #: What operators, assignments, decorators and gradients launch that no public function does.
 FURTHER: dict[str, Callable[..., Any]] = {
     "conv2d backwards": _conv2d_backwards, "pool backwards": _pool_backwards, "embedding backwards": _embedding_backwards,
-    "take backwards": _take_backwards, "indices": _index, "fused steps": _fuse,
+    "take backwards": _take_backwards, "det backwards": _det_backwards, "indices": _index, "fused steps": _fuse,
 }  # fmt: skip
 
 

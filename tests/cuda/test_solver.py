@@ -13,7 +13,7 @@ Run = Callable[..., str]
 
 _PREAMBLE = """
 import numpy as np
-from aiodev import kernels
+from aiodev import autograd, kernels
 from aiodev.kernels import linalg
 from aiodev.kernels.linalg import batched, cublas, cusolver, openblas
 BLAS = None
@@ -77,6 +77,33 @@ asyncio.run(main())
 """
     )
     assert said == "0.0 [1. 1.]\n"
+
+
+@pytest.mark.parametrize("how", [EACH, WHOLE], ids=["each", "whole"])
+@pytest.mark.parametrize("dtype", list("dF"))
+def test_gradients_of_determinants(run: Run, dtype: str, how: str) -> None:
+    """Of stacks in which some matrices are regular, and some of any lower rank."""
+    run(
+        _PREAMBLE
+        + how
+        + f"dtype, close = {dtype!r}, {2e-3 if dtype in 'fF' else 1e-9}"
+        + """
+def minor(x, i, j):
+    return np.linalg.det(np.delete(np.delete(x, i, 0), j, 1))
+async def main():
+    x = np.stack([random(4, rank, dtype=dtype) @ random(rank, 4, dtype=dtype) for rank in (4, 3, 2, 4)])
+    x[1], x[3, :, 0] = np.diag(x[1, 0]), 0
+    x[1, 1, 1] = 0
+    own = autograd.Variable(aiodev.asarray(x))
+    await autograd.backward(linalg.det(own), aiodev.ones((4,), x.dtype))
+    expected = [[[(-1) ** (i + j) * minor(one, i, j) for j in range(4)] for i in range(4)] for one in x]
+    np.testing.assert_allclose(await own.grad.numpy(), np.conj(expected), close, close)
+    large = autograd.Variable(aiodev.asarray(np.diag([1e200, 1e200, 1e-200, 1e-200, 1e-200, 1e-200])))
+    await linalg.det(large).backward()
+    np.testing.assert_allclose(np.diag(await large.grad.numpy())[2:], 1e-200, close)
+asyncio.run(main())
+"""
+    )
 
 
 @pytest.mark.parametrize("dtype", list("fdFD"))

@@ -1,0 +1,107 @@
+"""Gradients where functions have no slope, or formulas fail: singular matrices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from selection import some
+
+import aiodev
+from aiodev import autograd
+from aiodev.kernels import linalg
+
+pytestmark = pytest.mark.anyio
+
+HostArray = np.ndarray[Any, Any]
+NAN = float("nan")
+
+
+def on_device(values: Any) -> Any:
+    return aiodev.asarray(np.asarray(values), device="cpu")
+
+
+def variable(values: Any) -> Any:
+    return autograd.Variable(on_device(values))
+
+
+def cofactors(x: HostArray) -> HostArray:
+    """Determinants of what is left without a row and a column, with signs."""
+    made = np.zeros_like(x)
+    for i, j in np.ndindex(x.shape):
+        made[i, j] = (-1) ** (i + j) * np.linalg.det(np.delete(np.delete(x, i, 0), j, 1))
+    return made
+
+
+def of_rank(n: int, rank: int, dtype: str) -> HostArray:
+    """A matrix of small whole numbers, so that elimination finds its rank."""
+    random = np.random.default_rng(n * 10 + rank)
+    left, right = random.integers(-3, 4, (2, n, rank)).astype(dtype)
+    if left.dtype.kind == "c":
+        left += 1j * random.integers(-3, 4, (n, rank))
+    made: HostArray = left @ right.T
+    return made
+
+
+@pytest.mark.parametrize("dtype", some(["f8", "c16", "f4", "c8"], 2))
+async def test_gradients_of_determinants_of_any_rank(dtype: str) -> None:
+    """They are the cofactors: 1 of a matrix of one element, all 0 where the rank is lower than by 1."""
+    for n in (1, 2, 3, 4, 6):
+        x = np.stack([of_rank(n, rank, dtype) for rank in range(n + 1)])
+        own = variable(x)
+        direction = np.arange(1, n + 2).astype(dtype)
+        await autograd.backward(linalg.det(own), on_device(direction))
+        expected = direction[:, None, None] * np.conj([cofactors(one) for one in x])
+        least = 1e2 * np.finfo(dtype).eps * max(1, np.abs(x).max()) ** n
+        np.testing.assert_allclose(await own.grad.numpy(), expected, 0, least)
+        assert own.grad.dtype == dtype
+
+
+SINGULAR: dict[str, Any] = {
+    "zeros": np.zeros((3, 3)),
+    "zeros of two rows": np.zeros((2, 2)),
+    "the first pivot": [[0.0, 1.0], [0.0, 0.0]],
+    "a column": [[0.0, 2.0, 5.0], [0.0, 3.0, 1.0], [0.0, 1.0, 4.0]],
+    "a row in the middle": [[1.0, 2.0, 3.0], [0.0, 0.0, 0.0], [4.0, 5.0, 7.0]],
+    "rounding": np.arange(9.0).reshape(3, 3),
+    "permuted": [[0.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]],
+}
+
+
+@pytest.mark.parametrize("name", SINGULAR)
+async def test_gradients_of_determinants_of_singular_matrices(name: str) -> None:
+    """Whatever pivot is 0, or hardly more."""
+    x = np.asarray(SINGULAR[name])
+    own = variable(x)
+    await linalg.det(own).backward()
+    np.testing.assert_allclose(await own.grad.numpy(), cofactors(x), 1e-12, 1e-12)
+
+
+async def test_gradients_of_determinants_far_from_1() -> None:
+    """Determinants and inverses may be beyond the type where cofactors are not; NaN stays."""
+    for diagonal in ([1e-200, 1e-200, 1.0], [1e-200, 1e-200, 1e-150, 1e200], [1e200, 1e200, 1e-300, 0.0], [1.0, 1e-320]):
+        own = variable(np.diag(diagonal))
+        await linalg.det(own).backward()
+        with np.errstate(divide="ignore"):
+            others = [np.exp(np.log(np.delete(diagonal, k)).sum()) for k in range(len(diagonal))]
+        np.testing.assert_allclose(await own.grad.numpy(), np.diag(others), 1e-9)
+    own = variable([[0.0, 0.0, 1.0], [0.0, NAN, 0.0], [0.0, 1.0, 0.0]])
+    await linalg.det(own).backward()
+    assert np.isnan(await own.grad.numpy()).any()
+
+
+@pytest.mark.parametrize("n", [1, 2])
+async def test_second_gradients_of_determinants_of_small_singular_matrices(n: int) -> None:
+    """The cofactors of up to two rows are the elements, in other places."""
+    await autograd.gradgradcheck(linalg.det, [variable(np.zeros((2, n, n)))])
+
+
+async def test_second_gradients_of_determinants_of_larger_singular_matrices() -> None:
+    """They say what is wrong when they are read; the gradients themselves are right, with a graph too."""
+    own = variable(np.diag([2.0, 3.0, 0.0]))
+    (found,) = await autograd.grad(linalg.det(own), [own], create_graph=True)
+    np.testing.assert_allclose(await found.numpy(), np.diag([0.0, 0.0, 6.0]))
+    (again,) = await autograd.grad(found.sum(), [own])
+    with pytest.raises(aiodev.DependencyError, match="inv: a matrix is singular"):
+        await again.numpy()
