@@ -41,11 +41,6 @@ def _operation(function: Any) -> aiodev.Operation:
     return own
 
 
-def _direction_of(x: Any, size: Any) -> Any:
-    """Numbers divided by their absolute values; 0 where they are 0."""
-    return divide(x, where(equal(size, 0.0), 1.0, size))
-
-
 def _by_kind(operation: aiodev.Operation, rule: Callable[[Any, Any, Any], Any]) -> None:
     """Give a function of one array another rule where that is complex; it gets the result, too."""
     before = operation.gradients["x"]
@@ -61,13 +56,14 @@ def _by_kind(operation: aiodev.Operation, rule: Callable[[Any, Any, Any], Any]) 
 
 
 def _sign_gradient(g: Any, x: Any, result: Any) -> Any:
-    """What turns it: along the number itself its direction does not change."""
+    """What turns it: along the number itself its direction does not change. 0 where there is none, as in PyTorch."""
     size = table.abs(x)
     turned = subtract(g, multiply(result, real(multiply(conj(result), g))))
-    return divide(turned, where(equal(size, 0.0), 1.0, size))
+    is_zero = equal(size, 0.0)
+    return where(is_zero, 0.0, divide(turned, where(is_zero, 1.0, size)))
 
 
-_by_kind(_operation(table.abs), lambda g, x, result: multiply(g, _direction_of(x, result)))
+_by_kind(_operation(table.abs), lambda g, x, result: multiply(g, table.sign(x)))
 _by_kind(_operation(table.sign), _sign_gradient)
 _by_kind(_operation(table.imag), lambda g, x, result: multiply(g, 1j))
 _by_kind(_operation(table.conj), lambda g, x, result: conj(g))

@@ -1,7 +1,8 @@
-"""Gradients where functions have no slope, or formulas fail: singular matrices."""
+"""Gradients where functions have corners, or no slope: singular matrices and zeros; PyTorch's conventions."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from selection import some
 
 import aiodev
+import aiodev.kernels as kernels
 from aiodev import autograd
 from aiodev.kernels import linalg
 
@@ -24,6 +26,23 @@ def on_device(values: Any) -> Any:
 
 def variable(values: Any) -> Any:
     return autograd.Variable(on_device(values))
+
+
+async def first_and_second(function: Callable[..., Any], values: list[Any]) -> tuple[list[HostArray], list[HostArray]]:
+    """Gradients of a weighted sum of a function, and those of the sum of their real parts; 0 where there are none."""
+    own = [variable(value) for value in values]
+    result = function(*own)
+    weights = np.arange(1.0, result.size + 1).reshape(result.shape).astype(result.dtype)
+    found = await autograd.grad(result, own, on_device(weights), create_graph=True)
+    total = kernels.concat([kernels.real(one).reshape(-1) for one in found]).sum()
+    again = await autograd.grad(total, own, allow_unused=True)
+    zeros = [np.zeros_like(value) for value in values]
+    return [await one.numpy() for one in found], [
+        zero if one is None else await one.numpy() for one, zero in zip(again, zeros, strict=True)
+    ]
+
+
+# Determinants
 
 
 def cofactors(x: HostArray) -> HostArray:
@@ -105,3 +124,36 @@ async def test_second_gradients_of_determinants_of_larger_singular_matrices() ->
     (again,) = await autograd.grad(found.sum(), [own])
     with pytest.raises(aiodev.DependencyError, match="inv: a matrix is singular"):
         await again.numpy()
+
+
+# What PyTorch has
+
+
+Case = tuple[Callable[..., Any], Callable[[Any], Callable[..., Any]], list[Any]]
+#: By name: a function, the same one of torch, and its operands.
+CASES: dict[str, Case] = {
+    "sign of complex numbers": (kernels.sign, lambda torch: torch.sgn, [[0j, 1 + 2j]]),
+    "abs of complex numbers": (kernels.abs, lambda torch: torch.abs, [[0j, 1 + 2j]]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_gradients_at_corners_are_those_of_pytorch(name: str) -> None:
+    """0 where there is no slope; their own gradients are never NaN."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    function, make, given = CASES[name]
+    values = [np.asarray(value) for value in given]
+    theirs = [torch.tensor(value, requires_grad=True) for value in values]
+    result = make(torch)(*theirs)
+    weights = torch.arange(1.0, result.numel() + 1).reshape(result.shape).to(result.dtype)
+    expected = torch.autograd.grad(result, theirs, weights, create_graph=True)
+    found, again = await first_and_second(function, values)
+    for own, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(own, other.detach().resolve_conj().numpy(), 1e-12, 1e-12)
+    assert not any(np.isnan(one).any() for one in again)
+    total = sum(one.real.sum() for one in expected)
+    if not total.requires_grad:
+        return
+    for own, other in zip(again, torch.autograd.grad(total, theirs), strict=True):
+        wanted = other.resolve_conj().numpy()
+        np.testing.assert_allclose(np.where(np.isnan(wanted), 0, own), np.nan_to_num(wanted), 1e-9, 1e-9)
