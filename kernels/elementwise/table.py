@@ -381,7 +381,10 @@ atan = _trigonometry.unary(
 atan2 = _trigonometry.binary(
     "atan2", "lang.atan2({x1}, {x2})", np.arctan2,
     "The angle, from -π to π, of the point (x2, x1).", "[0.0], [1.0]", "[0.]",
-    gradients=("np.divide({g} * {x2}, {x1} * {x1} + {x2} * {x2})", "-np.divide({g} * {x1}, {x1} * {x1} + {x2} * {x2})"),
+    gradients=(
+        "np.divide({g} * {x2}, {x1} * {x1} + {x2} * {x2}) if {x1} != 0 or {x2} != 0 else {g} * np.float32(0)",
+        "-np.divide({g} * {x1}, {x1} * {x1} + {x2} * {x2}) if {x1} != 0 or {x2} != 0 else {g} * np.float32(0)",
+    ),
 )
 atanh = _trigonometry.unary(
     "atanh", "lang.atanh({x})", np.arctanh,

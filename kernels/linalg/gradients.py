@@ -99,27 +99,25 @@ def _tensordot_second(g: Any, x1: Any, shapes: Any, axes: Any) -> aiodev.Array:
 
 
 def _norm_gradient(g: Any, x: Any, result: Any, axis: Any, keepdims: bool, ord: float) -> aiodev.Array | None:
-    """0 where the norm is 0, and where it has none, as at a single 0 of the sum of absolute values."""
+    """0 where the norm is 0, and where it has none, as at a single 0 of the sum of absolute values, or of powers below 1."""
     if ord == 0:
         return None
     if ord == 1:
-        return multiply(broadcast_back(g, x.shape, axis, keepdims), _direction(x))
+        return multiply(broadcast_back(g, x.shape, axis, keepdims), sign(x))
     if ord in (math.inf, -math.inf):
         chosen = astype(equal(abs(x), broadcast_back(result, x.shape, axis, keepdims)), g.dtype)
         share = divide(g, sum(chosen, axis=axis, keepdims=keepdims))
-        return multiply(multiply(chosen, _direction(x)), broadcast_back(share, x.shape, axis, keepdims))
+        return multiply(multiply(chosen, sign(x)), broadcast_back(share, x.shape, axis, keepdims))
     is_zero = equal(result, 0.0)
     scale = where(is_zero, 0.0, divide(g, where(is_zero, 1.0, result if ord == 2 else pow(result, ord - 1.0))))
-    own = x if ord == 2 else multiply(_direction(x), pow(abs(x), ord - 1.0))
+    own = x if ord == 2 else multiply(sign(x), _power_of_size(x, ord - 1.0))
     return multiply(broadcast_back(scale, x.shape, axis, keepdims), own)
 
 
-def _direction(x: Any) -> aiodev.Array:
-    """The sign; of a complex number, that divided by its absolute value, which turns with it."""
-    if x.dtype.kind != "c":
-        return sign(x)
+def _power_of_size(x: Any, power: float) -> aiodev.Array:
+    """Of absolute values; 1 of those that are 0 where they, or their slopes, were infinite."""
     size = abs(x)
-    return divide(x, where(equal(size, 0.0), 1.0, size))
+    return pow(size if power >= 1.0 else where(equal(size, 0.0), 1.0, size), power)
 
 
 def _solve_first(g: Any, x1: Any, result: Any, shapes: Any) -> aiodev.Array:
@@ -193,9 +191,9 @@ diagonal.operation.gradient(
     x=lambda g, shapes, offset: scattered_places(g, shapes["x"], lambda places: diagonal(places, offset=offset))
 )
 inv.operation.gradient(x=_inv_gradient)
-inverses._cofactors.operation.gradient(x=_cofactors_gradient)
 solve.operation.gradient(x1=_solve_first, x2=_solve_second)
 det.operation.gradient(x=_det_gradient)
+inverses._cofactors.operation.gradient(x=_cofactors_gradient)
 inverses._slogdet.operation.gradient(x=_slogdet_gradient)
 inverses._identities.operation.gradient(x=None)
 cholesky.operation.gradient(x=_cholesky_gradient)

@@ -130,10 +130,25 @@ async def test_second_gradients_of_determinants_of_larger_singular_matrices() ->
 
 
 Case = tuple[Callable[..., Any], Callable[[Any], Callable[..., Any]], list[Any]]
+
+
+def norm(ord: float, *values: complex) -> Case:
+    return (
+        lambda x: linalg.vector_norm(x, ord=ord), lambda torch: lambda x: torch.linalg.vector_norm(x, ord=ord), [list(values)],
+    )  # fmt: skip
+
+
 #: By name: a function, the same one of torch, and its operands.
 CASES: dict[str, Case] = {
+    "atan2": (kernels.atan2, lambda torch: torch.atan2, [[0.0, -0.0, 1.0, 0.0], [0.0, -0.0, 0.0, -1.0]]),
     "sign of complex numbers": (kernels.sign, lambda torch: torch.sgn, [[0j, 1 + 2j]]),
     "abs of complex numbers": (kernels.abs, lambda torch: torch.abs, [[0j, 1 + 2j]]),
+    "norm of roots": norm(0.5, 0.0, 3.0, -2.0),
+    "norm of reciprocals": norm(-1, 0.0, 3.0, -2.0),
+    "norm between": norm(1.5, 0.0, 3.0, -2.0),
+    "norm of cubes": norm(3, 0.0, 3.0, -2.0),
+    "norm of zeros": norm(0.5, 0.0, 0.0),
+    "norm of complex numbers": norm(0.5, 0j, 3 - 4j),
 }  # fmt: skip
 
 
