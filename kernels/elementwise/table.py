@@ -91,16 +91,16 @@ maximum = _arithmetic.binary(
     "maximum", "np.maximum({x1}, {x2})", np.maximum,
     "The greater of the two; NaN if one is NaN.", "[1.0, 3.0], 2", "[2., 3.]",
     gradients=(
-        "{g} * (({x1} > {x2}) + np.float32(0.5) * ({x1} == {x2}))",
-        "{g} * (({x1} < {x2}) + np.float32(0.5) * ({x1} == {x2}))",
+        "{g} * (np.float32(1) - ({x1} < {x2}) - np.float32(0.5) * ({x1} == {x2}))",
+        "{g} * (np.float32(1) - ({x1} > {x2}) - np.float32(0.5) * ({x1} == {x2}))",
     ),
 )
 minimum = _arithmetic.binary(
     "minimum", "np.minimum({x1}, {x2})", np.minimum,
     "The lesser of the two; NaN if one is NaN.", "[1.0, 3.0], 2", "[1., 2.]",
     gradients=(
-        "{g} * (({x1} < {x2}) + np.float32(0.5) * ({x1} == {x2}))",
-        "{g} * (({x1} > {x2}) + np.float32(0.5) * ({x1} == {x2}))",
+        "{g} * (np.float32(1) - ({x1} > {x2}) - np.float32(0.5) * ({x1} == {x2}))",
+        "{g} * (np.float32(1) - ({x1} < {x2}) - np.float32(0.5) * ({x1} == {x2}))",
     ),
 )
 multiply = _arithmetic.binary(

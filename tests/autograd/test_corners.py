@@ -1,4 +1,4 @@
-"""Gradients where functions have corners, or no slope: singular matrices and zeros; PyTorch's conventions."""
+"""Gradients where functions have corners, or no slope: singular matrices, zeros, ties and NaN; PyTorch's conventions."""
 
 from __future__ import annotations
 
@@ -128,7 +128,6 @@ async def test_second_gradients_of_determinants_of_larger_singular_matrices() ->
 
 # What PyTorch has
 
-
 Case = tuple[Callable[..., Any], Callable[[Any], Callable[..., Any]], list[Any]]
 
 
@@ -138,8 +137,17 @@ def norm(ord: float, *values: complex) -> Case:
     )  # fmt: skip
 
 
+@kernels.fused
+def doubled(x: Any, y: Any) -> Any:
+    return kernels.maximum(x, y) * 2.0
+
+
+TIES = [[NAN, 1.0, NAN, 2.0, 3.0, 1.0], [1.0, NAN, NAN, 2.0, 1.0, 3.0]]
 #: By name: a function, the same one of torch, and its operands.
 CASES: dict[str, Case] = {
+    "maximum": (kernels.maximum, lambda torch: torch.maximum, TIES),
+    "minimum": (kernels.minimum, lambda torch: torch.minimum, TIES),
+    "maximum, fused": (doubled, lambda torch: lambda x, y: torch.maximum(x, y) * 2.0, TIES),
     "atan2": (kernels.atan2, lambda torch: torch.atan2, [[0.0, -0.0, 1.0, 0.0], [0.0, -0.0, 0.0, -1.0]]),
     "sign of complex numbers": (kernels.sign, lambda torch: torch.sgn, [[0j, 1 + 2j]]),
     "abs of complex numbers": (kernels.abs, lambda torch: torch.abs, [[0j, 1 + 2j]]),
@@ -154,7 +162,7 @@ CASES: dict[str, Case] = {
 
 @pytest.mark.parametrize("name", CASES)
 async def test_gradients_at_corners_are_those_of_pytorch(name: str) -> None:
-    """0 where there is no slope; their own gradients are never NaN."""
+    """Half at a tie, all of it to both where one is NaN, and 0 where there is no slope; their own gradients are never NaN."""
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     function, make, given = CASES[name]
     values = [np.asarray(value) for value in given]
