@@ -361,10 +361,24 @@ def average_planes(
     i: int, group: int, wy: int, wx: int, sy: int, sx: int, py: int, px: int, dy: int, dx: int, include: bool, x: Any, out: Any
 ) -> None:
     """Of some planes, the means of windows."""
-    for plane in range(i * group, min(out.shape[0], (i + 1) * group)):
-        for line in range(out.shape[1]):
-            for column in range(out.shape[2]):
-                average_elements(plane, line, column, wy, wx, sy, sx, py, px, dy, dx, include, x, out)
+    first, last = i * group, min(out.shape[0], (i + 1) * group)
+    if are_halves(wy, wx, sy, sx, py, px, dy, dx):
+        given, target, zero = x[first:last].reshape(-1), out[first:last].reshape(-1), out.dtype.type(0) + np.float32(0)
+        width, columns, to = np.uint64(x.shape[2]), np.uint64(out.shape[2]), np.uint64(0)
+        for plane in range(last - first):
+            upper = np.uint64(plane * x.shape[1]) * width
+            for _ in range(out.shape[1]):
+                for j in range(out.shape[2]):
+                    k = upper + np.uint64(2 * j)
+                    m = k + np.uint64(1)
+                    total = zero + given[k] + given[m] + given[k + width] + given[m + width]
+                    target[to + np.uint64(j)] = total * np.float32(0.25)
+                upper, to = upper + np.uint64(2) * width, to + columns
+    else:
+        for plane in range(first, last):
+            for line in range(out.shape[1]):
+                for column in range(out.shape[2]):
+                    average_elements(plane, line, column, wy, wx, sy, sx, py, px, dy, dx, include, x, out)
 
 
 @aiodev.kernel(uniform=True, reads=["grads"])
@@ -373,10 +387,38 @@ def spread_planes(
     out: Any,
 ) -> None:  # fmt: skip
     """Of some planes, each window's gradient in equal parts to its elements."""
-    for plane in range(i * group, min(out.shape[0], (i + 1) * group)):
-        for line in range(out.shape[1]):
-            for column in range(out.shape[2]):
-                spread_elements(plane, line, column, wy, wx, sy, sx, py, px, dy, dx, include, grads, out)
+    first, last = i * group, min(out.shape[0], (i + 1) * group)
+    halves, zero = are_halves(wy, wx, sy, sx, py, px, dy, dx), out.dtype.type(0)
+    places = out[first:last].reshape(-1)
+    if not halves or 2 * grads.shape[1] != out.shape[1] or 2 * grads.shape[2] != out.shape[2]:
+        for j in range(places.size):
+            places[j] = zero
+    if halves:
+        given = grads[first:last].reshape(-1)
+        width, columns, own = np.uint64(out.shape[2]), np.uint64(grads.shape[2]), np.uint64(0)
+        for plane in range(last - first):
+            upper = np.uint64(plane * out.shape[1]) * width
+            for _ in range(grads.shape[1]):
+                for j in range(grads.shape[2]):
+                    k, part = upper + np.uint64(2 * j), given[own + np.uint64(j)] * np.float32(0.25)
+                    m = k + np.uint64(1)
+                    places[k], places[m], places[k + width], places[m + width] = part, part, part, part
+                upper, own = upper + np.uint64(2) * width, own + columns
+    elif out.itemsize > 2 or (sy >= wy and sx >= wx):
+        for plane in range(first, last):
+            for line in range(grads.shape[1]):
+                for column in range(grads.shape[2]):
+                    top, left = line * sy - py, column * sx - px
+                    number = count_of(out.shape[1], out.shape[2], top, left, wy, wx, include)
+                    part = (grads[plane, line, column] + np.float32(0)) / type(zero + np.float32(0))(number)
+                    for y in range(max(0, top), min(out.shape[1], top + wy)):
+                        for z in range(max(0, left), min(out.shape[2], left + wx)):
+                            out[plane, y, z] += part
+    else:  # sums of half precision are rounded once
+        for plane in range(first, last):
+            for line in range(out.shape[1]):
+                for column in range(out.shape[2]):
+                    spread_elements(plane, line, column, wy, wx, sy, sx, py, px, dy, dx, include, grads, out)
 
 
 # Over elements

@@ -308,6 +308,23 @@ def test_means_of_windows(device: str, data: st.DataObject, include: bool) -> No
     assert np.isclose((back.numpy_blocking() * other).sum(), (grads * pooled(other, options, np.sum, 0.0) / count).sum())
 
 
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+@pytest.mark.parametrize("size", [(4, 6), (5, 7)])
+def test_means_of_halves(size: tuple[int, int], dtype: str) -> None:
+    """Windows of two by two, side by side: no element beyond the last whole one has a gradient; half precision rounds once."""
+    random = np.random.default_rng(4)
+    x = random.integers(-1000, 1000, (3, 2, *size)).astype(dtype)
+    blocks = x[..., :4, :6].reshape(3, 2, 2, 2, 3, 2).astype("f8")
+    expected = blocks.mean((3, 5)).astype(dtype)
+    assert (kernels.avg_pool2d(on_device(x), 2).numpy_blocking() == expected).all()
+    grads = random.standard_normal(expected.shape).astype(dtype)
+    whole = np.zeros_like(x)
+    whole[..., :4, :6] = np.repeat(np.repeat(grads / 4, 2, 2), 2, 3)
+    options: dict[str, Any] = {"kernel_size": 2, "stride": None, "padding": 0, "count_include_pad": True}
+    back = avg_pool2d_of_input(on_device(grads), size=size, **options)
+    np.testing.assert_allclose(back.numpy_blocking(), whole.astype(dtype), 1e-3 if dtype == "f2" else 0)
+
+
 @pytest.mark.parametrize("function", [kernels.max_pool2d, kernels.avg_pool2d])
 def test_windows_that_do_not_fit(function: Any) -> None:
     """Are told."""
