@@ -240,6 +240,9 @@ CORRELATED_MOST: Final = 64
 CORRELATED_PARTS: Final = 1 << 22
 #: Elements for an index that normalises, about. Larger: cores wait for the last one; smaller: more is spent on claiming them.
 NORMALISED_EACH: Final = 1 << 13
+#: Indices of gradients of normalised rows, at most; each has sums of its own for weights. Larger: more to add up in the
+#: end; smaller: fewer cores have work.
+NORMALISED_PARTS: Final = 64
 #: Columns that are normalised side by side, at least. Larger: fewer indices; smaller: less than what a processor reads at once.
 NORMALISED_WIDTH: Final = 64
 #: Lanes at most in which several rows of fewer columns are side by side. Larger: more scratch memory for each index; smaller:

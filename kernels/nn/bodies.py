@@ -20,6 +20,8 @@ from aiodev.lang import exp, fma, log, moments, sum_squares
 
 __all__ = [
     "BLOCK",
+    "layer_norm_gradient_rows",
+    "layer_norm_gradient_sums",
     "layer_norm_rows",
     "layer_norm_scaled_rows",
     "rms_norm_rows",
@@ -327,6 +329,61 @@ def layer_norm_scaled_rows(i: int, group: int, same: bool, eps: Any, x: Any, wei
         else:
             for k in range(source.size):
                 target[k] = (source[k] - mean) * scale * weight[k] + bias[k]
+
+
+def level_and_slope(grads: Any, x: Any, weight: Any, mean: Any, scale: Any) -> Any:
+    """Of a row's gradients times weights: the mean, and that of their products with the normalised elements."""
+    zero = x.dtype.type(0) + np.float32(0)
+    level, slope = 0.0, 0.0
+    for first in range(0, x.size, CHUNK):
+        last = min(x.size, first + CHUNK)
+        source, given, factor = x[first:last], grads[first:last], weight[first:last]
+        one, other = zero, zero
+        for k in range(source.size):
+            h = (zero + given[k]) * factor[k]
+            one += h
+            other += h * ((source[k] - mean) * scale)
+        level += one
+        slope += other
+    number = type(zero)
+    return number(level / x.size), number(slope / x.size)
+
+
+@aiodev.kernel(fastmath=_SUMS, uniform=True, reads=("grads", "x", "weight"))
+def layer_norm_gradient_rows(
+    i: int, group: int, eps: Any, grads: Any, x: Any, weight: Any, parts: Any, out: Any
+) -> None:
+    """The gradients of some rows, and what they give to those of weight and bias."""
+    zero = x.dtype.type(0) + np.float32(0)
+    of_weight, of_bias = parts[i, 0], parts[i, 1]
+    for k in range(of_weight.size):
+        of_weight[k] = 0.0
+        of_bias[k] = 0.0
+    for row in range(i * group, min(x.shape[0], (i + 1) * group)):
+        source, given, target = x[row], grads[row], out[row]
+        mean, scale = mean_and_scale(source, eps)
+        level, slope = level_and_slope(given, source, weight, mean, scale)
+        for k in range(source.size):
+            normal = (source[k] - mean) * scale
+            target[k] = ((zero + given[k]) * weight[k] - level - normal * slope) * scale
+        for k in range(source.size):
+            of_weight[k] += (zero + given[k]) * ((source[k] - mean) * scale)
+        for k in range(given.size):
+            of_bias[k] += given[k]
+
+
+@aiodev.kernel(uniform=True)
+def layer_norm_gradient_sums(i: int, width: int, parts: Any, weight: Any, bias: Any) -> None:
+    """The gradients of some elements of weight and bias, of all parts."""
+    first, last = i * width, min(weight.size, (i + 1) * width)
+    of_weight, of_bias = parts[0, 0, first:last], parts[0, 1, first:last]
+    for part in range(1, parts.shape[0]):
+        add_all(parts[part, 0, first:last], of_weight)
+        add_all(parts[part, 1, first:last], of_bias)
+    target, other = weight[first:last], bias[first:last]
+    for k in range(target.size):
+        target[k] = of_weight[k]
+        other[k] = of_bias[k]
 
 
 @aiodev.kernel(fastmath=_SUMS, uniform=True, reads=["x"])

@@ -12,7 +12,7 @@ from aiodev.kernels.manipulation.views import expand_dims
 from aiodev.kernels.nn.attention import attention_weights, scale_of, scaled_dot_product_attention, widened
 from aiodev.kernels.nn.convolution import conv2d, conv2d_of_input, conv2d_of_weight, pair
 from aiodev.kernels.nn.embedding import embedding, embedding_of_weight
-from aiodev.kernels.nn.normalization import layer_norm, log_softmax, rms_norm, softmax
+from aiodev.kernels.nn.normalization import layer_norm, layer_norm_gradients, log_softmax, rms_norm, softmax
 from aiodev.kernels.nn.pooling import (
     avg_pool2d,
     avg_pool2d_of_input,
@@ -56,7 +56,13 @@ def _across(g: Any, axis: int) -> aiodev.Array:
 
 @layer_norm.operation.gradient
 def _layer_norm_gradient(g: Any, x: Any, weight: Any, shapes: Any, axis: int, eps: float) -> Any:
-    """With ``n`` the normalised elements: ``(h - mean(h) - n mean(h n)) / σ`` for ``h = g weight``."""
+    """With ``n`` the normalised elements: ``(h - mean(h) - n mean(h n)) / σ`` for ``h = g weight``.
+
+    Workers compute it in one pass over rows; on devices with a thread for each element that would have too few of them.
+    """
+    if x.size and not aiodev.capabilities(x.device).simt:
+        made = layer_norm_gradients(g, x, weight, axis=axis, eps=eps)
+        return made[0], None if weight is None else made[1], None if shapes["bias"] is None else made[2]
     deviation = sqrt(add(var(x, axis=axis, keepdims=True), eps))
     normal = divide(subtract(x, mean(x, axis=axis, keepdims=True)), deviation)
     inner = g if weight is None else multiply(g, _along(weight, x, axis))
@@ -66,6 +72,23 @@ def _layer_norm_gradient(g: Any, x: Any, weight: Any, shapes: Any, axis: int, ep
     of_weight = None if weight is None else _across(multiply(g, normal), axis)
     of_bias = None if shapes["bias"] is None else _across(g, axis)
     return of_x, of_weight, of_bias
+
+
+@layer_norm_gradients.operation.gradient
+def _layer_norm_second_gradient(g: Any, grads: Any, x: Any, weight: Any, axis: int, eps: float) -> Any:
+    """With ``F h`` what ``x`` gets from ``h``, linear and symmetric, and varying with ``n`` and ``σ``: ``dn = F dx``."""
+    outer, g_weight, g_bias = g[0], _along(g[1], x, axis), _along(g[2], x, axis)
+    inner = grads if weight is None else multiply(grads, _along(weight, x, axis))
+    deviation = sqrt(add(var(x, axis=axis, keepdims=True), eps))
+    normal = divide(subtract(x, mean(x, axis=axis, keepdims=True)), deviation)
+    back = layer_norm_gradients(outer, x, axis=axis, eps=eps)[0]
+    length = float(x.shape[axis])
+    slope, other, size = (divide(_summed(*both, axis), length) for both in ((inner, normal), (outer, normal), (inner, back)))
+    turned = divide(add(multiply(outer, slope), multiply(inner, other)), deviation)
+    of_x = layer_norm_gradients(subtract(multiply(grads, g_weight), turned), x, axis=axis, eps=eps)[0]
+    of_x = subtract(of_x, divide(multiply(normal, size), deviation))
+    of_grads = add(add(back if weight is None else multiply(back, _along(weight, x, axis)), multiply(normal, g_weight)), g_bias)
+    return of_grads, of_x, None if weight is None else _across(multiply(grads, back), axis)
 
 
 @rms_norm.operation.gradient

@@ -18,6 +18,7 @@ from aiodev.kernels.tuning import (
     FEW_NORMALISED,
     NORMALISED_EACH,
     NORMALISED_LANES,
+    NORMALISED_PARTS,
     NORMALISED_WIDTH,
     TURNED,
     TURNED_FAR,
@@ -25,7 +26,7 @@ from aiodev.kernels.tuning import (
     TURNED_ROWS,
 )
 
-__all__ = ["layer_norm", "log_softmax", "rms_norm", "softmax", "softmax_of_rows"]
+__all__ = ["layer_norm", "layer_norm_gradients", "log_softmax", "rms_norm", "softmax", "softmax_of_rows"]
 
 
 @aiodev.operation(reads=["x"], writes="out", in_place="x")
@@ -99,6 +100,28 @@ def layer_norm(
         return _over_rows(call, bodies.layer_norm_rows, x, at, number, result)
     both = [_filled(call, 1 - k, length, x) if factor is None else factor for k, factor in enumerate(factors)]
     return _over_rows(call, bodies.layer_norm_scaled_rows, x, at, number, result, *both)
+
+
+@aiodev.operation(reads=["grads", "x", "weight"], name="layer_norm_gradients")
+def layer_norm_gradients(
+    call: aiodev.Call, grads: aiodev.Array, x: aiodev.Array, weight: aiodev.Array | None = None, /, *, axis: int, eps: float
+) -> tuple[aiodev.Array, aiodev.Array, aiodev.Array]:
+    """The gradients of :func:`layer_norm` with respect to ``x``, which has elements, ``weight`` and ``bias``: in one pass."""
+    x, at, length = _along(call, x, axis)
+    number = dtypes.compute_dtype(x.dtype).type(eps)
+    result, of_weight, of_bias = call.new(x.shape, x.dtype), call.new(length, x.dtype), call.new(length, x.dtype)
+    factor = _filled(call, 1, length, x) if weight is None else call.packed(weight)
+    order = [*(a for a in range(x.ndim) if a != at), at]
+    rows = x.size // length
+    source, given = (call.packed(one.transpose(*order)).reshape(rows, length) for one in (x, grads))
+    moved = _Moved(call, result.transpose(*order))
+    group = max(1, NORMALISED_EACH // length, -(-rows // NORMALISED_PARTS))
+    count = -(-rows // group)
+    parts, width = call.scratch((count, 2, length), np.float64), max(1, NORMALISED_EACH // count)
+    target = moved.packed.reshape(rows, length)
+    call.launch(bodies.layer_norm_gradient_rows, count, group, number, given, source, factor, parts, target)
+    call.launch(bodies.layer_norm_gradient_sums, -(-length // width), width, parts, of_weight, of_bias)
+    return moved.finish(result), of_weight, of_bias
 
 
 @aiodev.operation(reads=["x", "weight"], writes="out", in_place="x")

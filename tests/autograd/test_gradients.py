@@ -22,6 +22,10 @@ import aiodev.kernels as kernels
 from aiodev import autograd
 from aiodev.kernels import linalg
 from aiodev.kernels.elementwise.rows import TABLE
+from aiodev.testing import SimulatedBackend
+
+if "sim" not in aiodev.available_backends():
+    aiodev.register_backend("sim", SimulatedBackend)
 
 pytestmark = pytest.mark.anyio
 
@@ -163,6 +167,8 @@ CASES: dict[str, tuple[Callable[..., Any], Shapes]] = {
     "softmax": (lambda x: kernels.softmax(x, axis=1), [(2, 3)]),
     "softmax of columns": (lambda x: kernels.softmax(x, axis=0), [(2, 3)]),
     "layer_norm of columns": (lambda x, w: kernels.layer_norm(x, w, axis=0), [(3, 2), (3,)]),
+    "layer_norm, plain": (kernels.layer_norm, [(2, 3)]),
+    "layer_norm with a bias": (lambda x, b: kernels.layer_norm(x, None, b, axis=1), [(2, 3, 2), (3,)]),
     "rms_norm": (kernels.rms_norm, [(2, 3), (3,)]),
     "rms_norm, plain": (kernels.rms_norm, [(2, 3)]),
     "conv2d of groups": (
@@ -416,6 +422,11 @@ SAME: dict[str, tuple[Callable[..., Any], Callable[..., Any], Shapes]] = {
         lambda torch: lambda x, w, b: torch.nn.functional.layer_norm(x, x.shape[-1:], w, b),
         [(5, 7), (7,), (7,)],
     ),
+    "layer_norm of many rows": (
+        kernels.layer_norm,
+        lambda torch: lambda x, w, b: torch.nn.functional.layer_norm(x, x.shape[-1:], w, b),
+        [(500, 40), (40,), (40,)],
+    ),
     "log_softmax": (kernels.log_softmax, lambda torch: lambda x: torch.log_softmax(x, -1), [(5, 7)]),
     "maximum with ties": (
         lambda x: kernels.maximum(x, x * 1.0) + kernels.max(x - x, axis=0),
@@ -666,3 +677,18 @@ async def same_in_pytorch(torch: Any, function: Any, other: Any, shapes: Shapes,
     for own, theirs_ in zip(found, wanted, strict=True):
         pair = 0.0 if own is None else await own.numpy(), 0.0 if theirs_ is None else theirs_.numpy()
         assert np.allclose(*pair, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+async def test_gradients_of_layer_norm_on_devices_with_threads(axis: int) -> None:
+    """There it is the steps that are differentiated; they come to the same."""
+    random = np.random.default_rng(5)
+    values = [random.standard_normal(shape) for shape in ((4, 3), ((4, 3)[axis],), ((4, 3)[axis],))]
+    direction, found = random.standard_normal((4, 3)), []
+    for device in ("cpu", "sim"):
+        await aiodev.init(device)
+        leaves = [autograd.Variable(aiodev.asarray(value, device=device)) for value in values]
+        await autograd.backward(kernels.layer_norm(*leaves, axis=axis), aiodev.asarray(direction, device=device))
+        found.append([await leaf.grad.numpy() for leaf in leaves])
+    for own, other in zip(*found, strict=True):
+        np.testing.assert_allclose(own, other, 1e-12, 1e-12)
