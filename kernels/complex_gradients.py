@@ -15,6 +15,7 @@ import aiodev
 from aiodev.kernels.creation import tril, triu
 from aiodev.kernels.elementwise import conversion, table
 from aiodev.kernels.elementwise.conversion import where
+from aiodev.kernels.elementwise.difference import differences
 from aiodev.kernels.elementwise.table import conj, divide, equal, multiply, real, subtract
 from aiodev.kernels.indexing import gradients as indexing
 from aiodev.kernels.indexing.take import take, take_along_axis
@@ -73,7 +74,7 @@ for _name in _HOLOMORPHIC.split():
 for _holomorphic in (
     conversion._where, take, take_along_axis, indexing.scattered, indexing.scattered_along, matmul, tensordot, cross, diagonal,
     inv, solve, det, concat, stack, roll, tile, pad, joining._repeat_all, tril, triu, sum, mean, prod, cumulative_sum,
-    cumulative_prod, scans.recurrence, inverses._reciprocals, inverses._cofactors,
+    cumulative_prod, scans.recurrence, inverses._reciprocals, inverses._cofactors, differences,
 ):  # fmt: skip
     _operation(_holomorphic).holomorphic = True
 for _own in (

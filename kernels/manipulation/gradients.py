@@ -11,6 +11,8 @@ import numpy as np
 import aiodev
 from aiodev.kernels.arguments import checked_axis, whole_numbers
 from aiodev.kernels.creation import tril, triu
+from aiodev.kernels.elementwise.difference import differences
+from aiodev.kernels.elementwise.table import negative
 from aiodev.kernels.indexing.gradients import scattered_places
 from aiodev.kernels.manipulation import joining
 from aiodev.kernels.manipulation.joining import concat, pad, roll, stack, tile
@@ -64,11 +66,18 @@ def _pad_gradient(g: Any, shapes: Any, width: Any, mode: str) -> aiodev.Array:
     return scattered_places(g, shape, lambda places: pad(places, width, mode))
 
 
+def _differences_gradient(g: Any, axis: int) -> aiodev.Array:
+    """What is before an element, minus what is behind it: differences of the opposite, with zeros around it."""
+    widths = [(1, 1) if own == axis else (0, 0) for own in range(g.ndim)]
+    return differences(pad(negative(g), widths), axis=axis)
+
+
 concat.operation.gradient(arrays=_concat_gradient)
 stack.operation.gradient(arrays=lambda g, axis: unstack(g, axis=axis))
 roll.operation.gradient(x=_roll_gradient)
 joining._repeat_all.operation.gradient(x=_repeat_gradient)
 tile.operation.gradient(x=_tile_gradient)
+differences.operation.gradient(x=_differences_gradient)
 pad.operation.gradient(x=_pad_gradient)
 tril.operation.gradient(x=lambda g, k: tril(g, k=k))
 triu.operation.gradient(x=lambda g, k: triu(g, k=k))

@@ -63,6 +63,7 @@ CASES: dict[str, Case] = {
     "sum": (lambda x: kernels.sum(x, axis=0), "c", [(2, 3)]),
     "mean": (kernels.mean, "c", [(2, 3)]),
     "prod": (kernels.prod, "c", [(3,)]),
+    "diff": (lambda x: kernels.diff(x, axis=0), "c", [(3, 2)]),
     "var": (kernels.var, "c", [(3,)]),
     "std": (kernels.std, "c", [(3,)]),
     "cumulative_sum": (kernels.cumulative_sum, "c", [(3,)]),
