@@ -65,15 +65,16 @@ def checkpoint(function: Callable[..., Any], *arguments: Any) -> Any:
     if stream.timeline.recording is not None:
         stream.timeline.recording.refuse("a checkpoint keeps the state of a generator, which is another one at each replay")
     if not modes.current().enabled:
-        return _checked(function, function(*arguments))
+        return _called(function, arguments)
     part = _Part(function, arguments, stream)
-    returned = _checked(function, function(*arguments))
+    returned = _called(function, arguments)
     part.leave_out(returned)
     return returned
 
 
-def _checked(function: Callable[..., Any], returned: Any) -> Any:
-    """What a function has returned, which is arrays."""
+def _called(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    """What a function returns, which is arrays."""
+    returned = function(*arguments)
     results = returned if isinstance(returned, tuple) else (returned,)
     if inspect.iscoroutine(returned):
         returned.close()
@@ -112,7 +113,7 @@ class _Part:
         since = number()
         with self._stream, fork_rng(), modes.enable_grad():
             set_rng_state(self._generator.get_state(), self._stream.device)
-            returned = self._function(*self._arguments)
+            returned = _called(self._function, self._arguments)
         nodes = _made_since(since, returned)
         for (name, forms), node in zip_longest(self._made, nodes, fillvalue=_NOTHING):
             if node.name != name or node.forms != forms:

@@ -240,7 +240,7 @@ def fault_of(target: Target, own: Any, error: BaseException) -> str | None:
         return None  # what the operation has raised
     if target.name in {"aiodev.Graphed.__call__", "aiodev.make_graphed"} and _is_anothers(error):
         return None  # what the function has raised that is captured
-    if target.name == "aiodev.autograd.checkpoint" and _called_in(error, "checkpoint.py", "forward"):
+    if target.name == "aiodev.autograd.checkpoint" and _called_in(error, "checkpoint.py", "_called"):
         return None  # what the function has raised that is called
     if _called_in(error, "functional.py", "_called") and re.match(r"(fuzzed|<lambda>|.*<lambda>)\(\) ", str(error)):
         return None  # what Python says of a function that is called with other arguments than it takes
