@@ -31,7 +31,8 @@ def checkpoint(function: Callable[..., Any], *arguments: Any) -> Any:
     So memory is traded for time. The function is called with the same arguments, on the same stream, and draws the same random
     numbers from the default generator, both times; it must do the same. All gradients are those without a checkpoint: of
     arguments, of what the function uses beside them, and of gradients. A pass that retains the graph retains what it has
-    computed again, too.
+    computed again, too. Arguments and variables that were written to meanwhile are noticed; other arrays that the function
+    uses beside its arguments, such as a mask, must not change: it would be called again with what they hold by then.
 
     Args:
         function: of the arguments, to an array or a tuple of arrays.
@@ -41,8 +42,8 @@ def checkpoint(function: Callable[..., Any], *arguments: Any) -> Any:
         TypeError: ``function`` is none, or makes coroutines; there is no array among the arguments; or the function returns
             something else than arrays.
         CaptureError: the current stream is being captured.
-        GradientError: of the backward pass: an argument has been written to since, or the function does something else than
-            the first time.
+        GradientError: of the backward pass: an argument has been written to since, or the function records other operations
+            than the first time.
 
     Example:
         >>> import aiodev, aiodev.kernels
