@@ -24,6 +24,7 @@ import graphs
 import kernel_cold
 import kernel_compile
 import kernel_launch
+import kernel_loops
 import kernel_small
 import library_elementwise
 import library_factorizations
@@ -44,7 +45,7 @@ GROUPS = {
     "core": (core_submit, core_device, core_loop, core_overload),
     "fairness": (core_fairness,),
     "crowded": (crowded, quotas, services, answers),
-    "kernels": (kernel_launch, kernel_small, kernel_compile, kernel_cold),
+    "kernels": (kernel_launch, kernel_small, kernel_loops, kernel_compile, kernel_cold),
     "graphs": (graphs,),
     "generate": (text_generation, text_training),
     "memory": (memory,),

@@ -132,6 +132,12 @@ def through_view(i: int, x: Any, out: Any) -> None:
     out[i] = 3
 
 
+def added_to_view(i: int, x: Any, out: Any) -> None:
+    part = x[i : i + 1]
+    part += 2
+    out[i] = 3
+
+
 def moved(i: int, x: Any, y: Any, out: Any) -> None:
     x[i] += y[i]
     out[i] = 3
@@ -168,6 +174,7 @@ def _first(x: Any, i: int) -> Any:
         (planes, 2, (1,), (1,), ()),
         (called, 1, (1,), (1,), (0,)),
         (through_view, 1, (1,), (), (0,)),
+        (added_to_view, 1, (1,), (), (0,)),
         (moved, 1, (2,), (), (0,)),
         (sometimes, 1, (), (), (1,)),
         (early, 1, (), (), (1,)),

@@ -22,13 +22,14 @@ from numba.core.target_extension import target_override
 from aiodev._backends.compile import stored
 from aiodev._backends.compile.refusals import check_host_state, returned_value
 from aiodev._backends.cpu.compile import casts, half, lang
-from aiodev._backends.cpu.compile.entry_source import entry_source
+from aiodev._backends.cpu.compile.entry_source import entry_source, span_source
 from aiodev._backends.cpu.compile.function import jit_function
 from aiodev._backends.cpu.compile.intrinsics import array_at, counted, scalar_at
 from aiodev._backends.cpu.compile.kernel_object import KernelObject
 from aiodev._backends.cpu.compile.object_file import emit
 from aiodev._backends.cpu.compile.pipeline import EntryCompiler, entry_flags, linked_only
 from aiodev._backends.cpu.compile.staging import staged_arguments, staging_module
+from aiodev._backends.cpu.compile.tiles import Tile, tile_compiler, tile_of
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.backend.kernel_arguments import KernelArgument
 from aiodev._core.errors import CompileError
@@ -59,6 +60,8 @@ def compile_object(spec: KernelSpec) -> tuple[KernelObject, bool]:
 def _staging(spec: KernelSpec) -> Callable[[str, str], str] | None:
     """The wrapper that stages an entry's results; None where none can be staged."""
     arguments = spec.parse_arguments()
+    if _tile(spec, arguments):  # what takes so long per index does not wait for its results
+        return None
     staged = staged_arguments(spec.function, spec.ndim, arguments)
     if not staged.results:
         return None
@@ -83,7 +86,7 @@ def compile_result(spec: KernelSpec) -> Any:
         returned = body.overloads[kinds].signature.return_type
         if returned is not types.none:
             raise returned_value(spec.name, spec.function, str(returned))
-        entry = _entry_function(spec, body, arguments)
+        entry = _entry_function(spec, body, arguments, options)
         typing, target = cpu_target.typing_context, cpu_target.target_context
         typing.refresh()
         target.refresh()
@@ -98,9 +101,13 @@ def _fastmath(option: bool | tuple[str, ...]) -> bool | set[str]:
     return option if isinstance(option, bool) else set(option)
 
 
-def _entry_function(spec: KernelSpec, body: Any, arguments: list[KernelArgument]) -> Any:
+def _tile(spec: KernelSpec, arguments: list[KernelArgument]) -> Tile | None:
+    """The tile of an entry; None where an index out of bounds is to be noticed, for what indices did before shows then."""
+    return None if dict(spec.options).get("boundscheck") else tile_of(spec.function, spec.ndim, arguments)
+
+
+def _entry_function(spec: KernelSpec, body: Any, arguments: list[KernelArgument], options: dict[str, Any]) -> Any:
     name = "".join(c if c.isalnum() else "_" for c in spec.name) + "_entry"
-    source = entry_source(name, spec.ndim, arguments)
     filename = f"<aiodev {spec.name} {spec.key[:16]}>"
     namespace: dict[str, Any] = {
         "__name__": __name__,
@@ -111,8 +118,16 @@ def _entry_function(spec: KernelSpec, body: Any, arguments: list[KernelArgument]
         "scalar_at": scalar_at,
     }
     namespace.update({f"T{position}": numba_type(argument) for position, argument in enumerate(arguments)})
+    tile = _tile(spec, arguments)
+    source = entry_source(name, spec.ndim, arguments, tile)
+    if tile:
+        source += span_source(spec.ndim, arguments)
     exec(compile(source, filename, "exec"), namespace)
     linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+    if tile:
+        namespace["span"] = jit_function(namespace["span"], **options)
+        compiler = tile_compiler(tile, spec.ndim, arguments)
+        namespace["tile"] = jit_function(spec.function, compiler, forceinline=True, **options)
     return namespace[name]
 
 

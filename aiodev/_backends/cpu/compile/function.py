@@ -12,6 +12,7 @@ import types
 from typing import Any
 
 from numba import njit
+from numba.core.compiler import CompilerBase
 
 from aiodev._backends.compile.callees import is_known, names_of
 from aiodev._backends.cpu.compile.errors import install_error_model
@@ -20,9 +21,9 @@ from aiodev._backends.cpu.compile.pipeline import BodyCompiler
 __all__ = ["jit_function"]
 
 
-def jit_function(function: Any, **options: Any) -> Any:
-    """``function`` as a numba dispatcher with native code only."""
-    return _Copier(options).jit(function)
+def jit_function(function: Any, compiler: type[CompilerBase] = BodyCompiler, **options: Any) -> Any:
+    """``function`` as a numba dispatcher with native code only, by a compiler that is for it alone, not for what it calls."""
+    return _Copier(options).jit(function, compiler)
 
 
 class _Copier:
@@ -37,13 +38,13 @@ class _Copier:
         self._done: dict[int, Any] = {}
         self._modules: dict[int, types.ModuleType] = {}
 
-    def jit(self, function: types.FunctionType) -> Any:
+    def jit(self, function: types.FunctionType, compiler: type[CompilerBase] = BodyCompiler) -> Any:
         compiled = self._done.get(id(function))
         if compiled is None:
             namespace = dict(function.__globals__)
             cells = tuple(types.CellType() for _ in function.__closure__ or ())
             copied = _copy(function, namespace, cells)
-            compiled = self._done[id(function)] = njit(pipeline_class=BodyCompiler, **self._options)(copied)
+            compiled = self._done[id(function)] = njit(pipeline_class=compiler, **self._options)(copied)
             names = names_of(function.__code__)
             for name in names:
                 if name in namespace:

@@ -25,13 +25,14 @@ from __future__ import annotations
 
 import functools
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from llvmlite import ir as llvm
 from numba.core import cgutils, compiler, ir
 from numba.core.registry import cpu_target
 
+from aiodev._backends.cpu.compile.body import Uses, argument_names, only_value
 from aiodev._backends.cpu.properties import cache_bytes
 from aiodev._core.backend.kernel_arguments import KernelArgument
 
@@ -72,11 +73,7 @@ class Staged(NamedTuple):
 def staged_arguments(function: Any, ndim: int, arguments: Sequence[KernelArgument]) -> Staged:
     """What may be staged of the arguments of ``function``."""
     code = compiler.run_frontend(function)
-    names = {}  # of the arguments, by position
-    for block in code.blocks.values():
-        for assignment in block.find_insts(ir.Assign):
-            if isinstance(assignment.value, ir.Arg):
-                names[assignment.value.index] = assignment.target.name
+    names = argument_names(code)
     places = (position for position, one in enumerate(arguments) if one.is_array and ndim + position in names)
     own = {position: names[ndim + position] for position in places}
     results = tuple(
@@ -86,7 +83,7 @@ def staged_arguments(function: Any, ndim: int, arguments: Sequence[KernelArgumen
         and not arguments[position].readonly
         and _is_only_written(code, name, ndim)
     )
-    uses = _Uses(code, {name: arguments[position].ndim for position, name in own.items()})
+    uses = Uses(code, {name: arguments[position].ndim for position, name in own.items()})
     late = frozenset(position for position in results if uses.reads_behind_writes_of(own[position]))
     others = [position for position in own if position not in results and not arguments[position].readonly]
     return Staged(results, late, frozenset(position for position in others if uses.may_write(own[position])))
@@ -109,137 +106,16 @@ def _is_only_written(code: Any, array: str, ndim: int) -> bool:
     return not _returns_without(code, writing)
 
 
-class _Uses:
-    """Where a body may read and write elements of arrays: wherever it uses a variable that may be one, or a view.
-
-    Args:
-        arrays: the arrays among the arguments, and of how many dimensions they are.
-    """
-
-    def __init__(self, code: Any, arrays: Mapping[str, int]) -> None:
-        self._code, self._arrays = code, arrays
-        assignments = [one for block in code.blocks.values() for one in block.find_insts(ir.Assign)]
-        self._maybe: set[str] = set(arrays)  # arrays or views
-        count = 0
-        while count != len(self._maybe):
-            count = len(self._maybe)
-            self._maybe |= {one.target.name for one in assignments if self._may_be_view(one.value)}
-
-    def reads_behind_writes_of(self, array: str) -> bool:
-        """Whether the body may read something once it has written an element of ``array``."""
-        blocks = self._code.blocks
-        pending: list[int] = []
-        for block in blocks.values():
-            writes = [
-                place for place, one in enumerate(block.body) if isinstance(one, ir.SetItem) and one.target.name == array
-            ]
-            if writes:
-                if any(map(self._reads, block.body[writes[0] + 1 :])):
-                    return True
-                pending += block.terminator.get_targets()
-        seen: set[int] = set()
-        while pending:
-            label = pending.pop()
-            if label in seen:
-                continue
-            seen.add(label)
-            if any(map(self._reads, blocks[label].body)):
-                return True
-            pending += blocks[label].terminator.get_targets()
-        return False
-
-    def may_write(self, array: str) -> bool:
-        """Whether the body may write elements of ``array``: by an assignment, through a view, or in what it calls."""
-        for block in self._code.blocks.values():
-            for statement in block.body:
-                if isinstance(statement, ir.SetItem):
-                    if statement.target.name == array or statement.target.name not in self._arrays:
-                        return True
-                elif isinstance(statement, ir.Assign):
-                    value = statement.value
-                    if isinstance(value, ir.Expr) and value.op == "call" and self._is_used(*value.list_vars()):
-                        return True
-        return False
-
-    def _reads(self, statement: Any) -> bool:
-        if isinstance(statement, ir.Del) or statement.is_terminator:
-            return False
-        if isinstance(statement, ir.SetItem):
-            return self._is_used(statement.index, statement.value)
-        if isinstance(statement, ir.Assign):
-            value = statement.value
-            return isinstance(value, ir.Expr) and not _is_fact(value) and self._is_used(*value.list_vars())
-        return self._is_used(*statement.list_vars())
-
-    def _is_used(self, *variables: Any) -> bool:
-        return any(variable.name in self._maybe for variable in variables)
-
-    def _may_be_view(self, value: Any) -> bool:
-        if isinstance(value, ir.Var):
-            return value.name in self._maybe
-        if not isinstance(value, ir.Expr) or _is_fact(value) or self._is_element(value):
-            return False
-        return self._is_used(*value.list_vars())
-
-    def _is_element(self, value: Any) -> bool:
-        """Whether it is an element of an argument, by as many integers as that has dimensions."""
-        if not (isinstance(value, ir.Expr) and value.op == "getitem" and value.value.name in self._arrays):
-            return False
-        if _definition(self._code, value.value) is None:  # the name is used for something else, too
-            return False
-        definition = _definition(self._code, value.index)
-        items = definition.items if isinstance(definition, ir.Expr) and definition.op == "build_tuple" else [value.index]
-        return len(items) == self._arrays[value.value.name] and all(self._is_integer(item, set()) for item in items)
-
-    def _is_integer(self, variable: Any, seen: set[str]) -> bool:
-        """Whether whatever is assigned to a variable is an integer, if it is a number; of a loop, it is itself again."""
-        if variable.name in seen:
-            return True
-        seen.add(variable.name)
-        return all(self._gives_integer(value, seen) for value in self._code._definitions.get(variable.name, [None]))
-
-    def _gives_integer(self, value: Any, seen: set[str]) -> bool:
-        if isinstance(value, ir.Arg):
-            return value.name not in self._arrays
-        if isinstance(value, ir.Const):
-            return isinstance(value.value, int)
-        if isinstance(value, ir.Var):
-            return self._is_integer(value, seen)
-        if isinstance(value, ir.Expr) and value.op in ("binop", "inplace_binop", "unary", "pair_first", "iternext", "getiter"):
-            return all(self._is_integer(one, seen) for one in value.list_vars())
-        if isinstance(value, ir.Expr) and value.op == "getitem":
-            return _is_fact(_definition(self._code, value.value))
-        return isinstance(value, ir.Expr) and value.op == "call" and _value_of(self._code, value.func) is range
-
-
-def _is_fact(value: Any) -> bool:
-    """Whether it is what an array is like, and none of its elements."""
-    return isinstance(value, ir.Expr) and value.op == "getattr" and value.attr in ("shape", "size", "ndim", "strides")
-
-
-def _value_of(code: Any, variable: Any) -> Any:
-    definition = _definition(code, variable)
-    return definition.value if isinstance(definition, ir.Global) else None
-
-
 def _is_own_index(code: Any, index: Any, ndim: int) -> bool:
     """Whether ``index`` is the kernel's own, (i, j, …) in this order."""
-    definition = _definition(code, index)
+    value = only_value(code, index)
     if ndim > 1:
-        if not (isinstance(definition, ir.Expr) and definition.op == "build_tuple" and len(definition.items) == ndim):
+        if not (isinstance(value, ir.Expr) and value.op == "build_tuple" and len(value.items) == ndim):
             return False
-        parts = [_definition(code, item) for item in definition.items]
+        parts = [only_value(code, item) for item in value.items]
     else:
-        parts = [definition]
+        parts = [value]
     return all(isinstance(part, ir.Arg) and part.index == position for position, part in enumerate(parts))
-
-
-def _definition(code: Any, variable: Any) -> Any:
-    """The value that a variable always has, or None where that depends on the way."""
-    try:
-        return code.get_definition(variable)
-    except KeyError:
-        return None
 
 
 def _returns_without(code: Any, blocks: set[int]) -> bool:
