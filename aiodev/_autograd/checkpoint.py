@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from aiodev._array.array import Array
 from aiodev._autograd import modes
-from aiodev._autograd.node import Kept, Node, number
+from aiodev._autograd.node import LeftOut, Node, Noted, number, version_of
 from aiodev._autograd.variable import edge_of, plain_of
 from aiodev._core.arguments import function as callable_of, is_kind, refusal
 from aiodev._core.streams.current import current_stream
@@ -31,8 +31,11 @@ def checkpoint(function: Callable[..., Any], *arguments: Any) -> Any:
     So memory is traded for time. The function is called with the same arguments, on the same stream, and draws the same random
     numbers from the default generator, both times; it must do the same. All gradients are those without a checkpoint: of
     arguments, of what the function uses beside them, and of gradients. A pass that retains the graph retains what it has
-    computed again, too. Arguments and variables that were written to meanwhile are noticed; other arrays that the function
-    uses beside its arguments, such as a mask, must not change: it would be called again with what they hold by then.
+    computed again, too.
+
+    What the function reads must not change before the backward pass is over, since it is read again. It is noticed where
+    an argument, or an array of which gradients are made, was written to. Otherwise, as with a mask that is only added,
+    gradients are wrong.
 
     Args:
         function: of the arguments, to an array or a tuple of arrays.
@@ -42,8 +45,8 @@ def checkpoint(function: Callable[..., Any], *arguments: Any) -> Any:
         TypeError: ``function`` is none, or makes coroutines; there is no array among the arguments; or the function returns
             something else than arrays.
         CaptureError: the current stream is being captured.
-        GradientError: of the backward pass: an argument has been written to since, or the function records other operations
-            than the first time.
+        GradientError: of the backward pass: an argument, or another array that gradients are made of, has been written to
+            since, or the function records other operations than the first time.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -85,12 +88,13 @@ def _called(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
 
 
 class _Part:
-    """A call that can be made again, and the nodes that it has made."""
+    """A call that can be made again, and the nodes that it has made; see :class:`~aiodev._autograd.node.Region`."""
 
     def __init__(self, function: Callable[..., Any], arguments: Sequence[Any], stream: Any) -> None:
         self._function, self._arguments, self._stream = function, arguments, stream
         self._generator = default_generator(stream.device).clone_state()
-        self._kept = [Kept(plain_of(one), f"argument {place}") for place, one in enumerate(arguments) if isinstance(one, Array)]
+        arrays = [(f"argument {place}", plain_of(one)) for place, one in enumerate(arguments) if isinstance(one, Array)]
+        self.noted = [Noted(array, version_of(array._buffer), name) for name, array in arrays]
         self._nodes: list[weakref.ref[Node]] = []  # which refer to this, and may be gone
         self._made: list[tuple[str, Sequence[Any]]] = []
         self._since = number()
@@ -100,6 +104,8 @@ class _Part:
         nodes = _made_since(self._since, returned)
         self._made = [(node.name, node.forms) for node in nodes]
         self._nodes = [weakref.ref(node) for node in nodes]
+        for region in {node.kept.region for node in nodes if isinstance(node.kept, LeftOut)}:  # parts within
+            self.noted += region.noted
         for place, node in enumerate(nodes):
             node._leave_out(self, place, self._since)
 
@@ -109,8 +115,8 @@ class _Part:
 
     def restore(self) -> None:
         """See :class:`~aiodev._autograd.node.Region`."""
-        for kept in self._kept:
-            kept.check()
+        for one in self.noted:
+            one.check()
         since = number()
         with self._stream, fork_rng(), modes.enable_grad():
             set_rng_state(self._generator.get_state(), self._stream.device)

@@ -9,7 +9,7 @@ from typing import Any
 
 from aiodev._array.array import Array
 from aiodev._autograd import modes
-from aiodev._autograd.node import Kept, LeftOut, Node, Region, is_from_before, number, stack_of
+from aiodev._autograd.node import Kept, LeftOut, Node, Noted, Region, is_from_before, number, stack_of
 from aiodev._autograd.variable import edge_of, is_differentiable, linked, plain_of, record_closed
 from aiodev._core import callsites
 from aiodev._core.streams.current import current_stream
@@ -152,6 +152,9 @@ class Context(Node):
         """See the base class; attributes are left out, since there may be arrays among them."""
         had: Any = self.kept.rest if self.kept.__class__ is LeftOut else [(kept,) for kept in self.kept]
         rest = [one if is_from_before(link, since) else None for one, link in zip(had, self._links, strict=True)]
+        for one, left in zip(had, rest, strict=True):
+            if left is None and one is not None and one[0] is not None:
+                region.noted.append(Noted(one[0].array, one[0].version, one[0].name))
         self.kept = LeftOut(region, place, rest)
         self.__dict__.clear()
 

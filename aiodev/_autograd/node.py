@@ -6,6 +6,7 @@ import inspect
 import itertools
 import sys
 import traceback
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, Protocol
 
@@ -20,7 +21,8 @@ from aiodev._core.streams.stream import Stream
 from aiodev._memory.buffer import Buffer, Uses
 
 __all__ = [
-    "Edge", "HookHandle", "Hooks", "Kept", "LeftOut", "Node", "Region", "hooked", "is_from_before", "number", "stack_of",
+    "Edge", "HookHandle", "Hooks", "Kept", "LeftOut", "Node", "Noted", "Region", "hooked", "is_from_before", "number",
+    "stack_of",
 ]  # fmt: skip
 
 #: Where a gradient goes: a node and which of its results; a leaf, which is a variable; None, nowhere.
@@ -224,13 +226,20 @@ def stack_of(mode: Mode) -> Sequence[str] | None:
 
 
 class Region(Protocol):
-    """What has made nodes that are without some of what they keep."""
+    """What has made nodes that are without some of what they keep.
+
+    Attributes:
+        noted: what must not have been written to when it is made again: arrays that nodes have left out, and others may have.
+    """
+
+    noted: list[Noted]
 
     def restore(self) -> None:
         """Give it to all of them that are left."""
 
     def move(self, place: int, node: Node) -> None:
         """Give it to this node, in place of the one that was made there."""
+
 
 
 class LeftOut:
@@ -269,7 +278,22 @@ class Kept:
 
     def check(self) -> None:
         """Raise RuntimeError where the array's memory has been written to since it was kept."""
-        check_version(self.array, self.version, self.name)
+        check_version(self.array._buffer, self.version, self.name)
+
+
+class Noted:
+    """An array that a node has kept, and its version; it does not keep the array."""
+
+    __slots__ = ("buffer", "name", "version")
+
+    def __init__(self, array: Array, version: tuple[Any, Any], name: str) -> None:
+        self.buffer, self.version, self.name = weakref.ref(array._buffer), version, name
+
+    def check(self) -> None:
+        """Raise RuntimeError where the array is still there, and has been written to since."""
+        buffer = self.buffer()
+        if buffer is not None:
+            check_version(buffer, self.version, self.name)
 
 
 def version_of(buffer: Buffer) -> tuple[Any, Any]:
@@ -278,14 +302,13 @@ def version_of(buffer: Buffer) -> tuple[Any, Any]:
     return (writer, written) if writer.__class__ is not Uses else (None, dict(buffer.contents()))
 
 
-def check_version(array: Array, version: tuple[Any, Any], name: str) -> None:
+def check_version(buffer: Buffer, version: tuple[Any, Any], name: str) -> None:
     """See that memory holds what it held at a version, whose writes may have become fewer.
 
     Raises:
         RuntimeError: it has been written to since.
         CaptureError: it was captured work that made it, which has not run, or runs again at each replay.
     """
-    buffer = array._buffer
     writer, written = version
     if buffer._writer is writer and buffer._written == written:
         return

@@ -29,7 +29,17 @@ from aiodev._array.computing import kernels
 from aiodev._array.dtypes import row_of
 from aiodev._array.form import Form
 from aiodev._autograd import modes
-from aiodev._autograd.node import LeftOut, Node, Region, check_version, is_from_before, number, stack_of, version_of
+from aiodev._autograd.node import (
+    LeftOut,
+    Node,
+    Noted,
+    Region,
+    check_version,
+    is_from_before,
+    number,
+    stack_of,
+    version_of,
+)
 from aiodev._autograd.variable import Variable, edge_of, is_differentiable, linked, plain_of
 from aiodev._core import callsites, context
 from aiodev._core.bounded_table import enter
@@ -180,7 +190,7 @@ class OperationNode(Node):
             if version is not None:
                 buffer = kept[place]._buffer
                 if buffer._writer is not version[0] or buffer._written != version[1]:
-                    check_version(kept[place], version, self._shown(place))
+                    check_version(buffer, version, self._shown(place))
         if create_graph:
             kept = self._linked()
         elif len(self.forms) > 1 and derivative.keeps_result:
@@ -195,10 +205,13 @@ class OperationNode(Node):
         kept = self.kept
         pairs: Any = kept.rest if kept.__class__ is LeftOut else zip(kept, self.versions, strict=True)
         sources = [self.edges[at] for at in self.derivative.kept]
-        rest = [
-            pair if pair is not None and (pair[1] is None or is_from_before(source, since)) else None
-            for pair, source in zip_longest(pairs, sources)
-        ]
+        rest: list[Any] = []
+        for at, (pair, source) in enumerate(zip_longest(pairs, sources)):
+            stays = pair is not None and (pair[1] is None or is_from_before(source, since))
+            rest.append(pair if stays else None)
+            if pair is not None and not stays:
+                array, version = pair
+                region.noted.append(Noted(array, version, self._shown(at)))
         self.kept, self.versions = LeftOut(region, place, rest), ()
 
     def _take_over(self, other: Any) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import gc
 import weakref
 from typing import Any
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings
+from selection import examples
 
 import aiodev
 import aiodev.kernels as kernels
@@ -181,6 +186,44 @@ async def test_an_argument_that_was_written_to_is_noticed() -> None:
         assert "written to since" in str(caught.value.__cause__)
 
 
+class Scaled(autograd.Function):
+    """A product with an array that is none of its arguments."""
+
+    @staticmethod
+    def forward(context: Any, x: Any, scale: list[Any]) -> Any:
+        context.save_for_backward(*scale)
+        return x * scale[0]
+
+    @staticmethod
+    def backward(context: Any, grad: Any) -> Any:
+        return grad * context.saved_arrays[0], None
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+async def test_a_mask_that_was_written_to_is_noticed(depth: int) -> None:
+    """As it is without a checkpoint, in one within another, too; not where no gradient is made of it."""
+    mask = aiodev.asarray([1.0, 0.5], device="cpu")
+    functions = {
+        "operand 1": lambda x: kernels.multiply(x, mask),
+        "saved array 0": lambda x: Scaled.apply(x, [mask]),
+        "argument 1": lambda x: autograd.checkpoint(kernels.multiply, x, mask),
+    }
+    for name, function in functions.items():
+        whole = function
+        for _ in range(depth):
+            whole = functools.partial(autograd.checkpoint, whole)
+        loss = whole(a_leaf()).sum()
+        mask[0] = 3.0
+        with pytest.raises(autograd.GradientError) as caught:
+            await loss.backward()
+        assert f"{name}, kept for the gradient, has been written to since" in str(caught.value.__cause__)
+    x = a_leaf()
+    loss = autograd.checkpoint(lambda x: kernels.exp(x) + mask, x).sum()
+    mask[0] = 4.0
+    await loss.backward()
+    assert np.allclose(await x.grad.numpy(), np.exp([1.0, 2.0]))
+
+
 async def test_a_function_that_does_something_else_is_noticed() -> None:
     """More than the first time, less, something else, or with another shape."""
     others = {
@@ -240,3 +283,63 @@ def test_a_checkpoint_needs_an_array() -> None:
     """Which says where it is."""
     with pytest.raises(TypeError, match="checkpoint"):
         autograd.checkpoint(lambda: None)
+
+
+Tree = tuple[Any, ...]
+
+
+def trees() -> st.SearchStrategy[Tree]:
+    """Formulas of the argument, two parameters and two masks, and checkpoints of formulas of another formula."""
+    ends = st.sampled_from([("x",), ("w", 0), ("w", 1), ("m", 0), ("m", 1)])
+
+    def larger(within: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
+        ways = [st.tuples(st.sampled_from(["tanh", "exp"]), within)]
+        ways += [st.tuples(st.sampled_from(["add", "multiply"]), within, within)]
+        ways += [st.tuples(st.just("checkpoint"), within, within)] * 2
+        return st.one_of(ways)
+
+    return st.recursive(ends, larger, max_leaves=12)
+
+
+def of_tree(tree: Tree, x: Any, given: dict[str, Any], checkpoint: Any) -> Any:
+    """What a formula gives."""
+    kind, *parts = tree
+    if kind == "x":
+        return x
+    if kind in given:
+        return given[kind][parts[0]]
+    if kind == "checkpoint":
+        inner, argument = parts
+        # A sum, since an argument itself must not change, whatever is done with it.
+        value = of_tree(argument, x, given, checkpoint) + given["w"][0]
+        return checkpoint(lambda y: of_tree(inner, y, given, checkpoint) + y, value)
+    return getattr(kernels, kind)(*[of_tree(one, x, given, checkpoint) for one in parts])
+
+
+async def outcome(tree: Tree, written: int | None, order: int, checkpoint: Any) -> Any:
+    """The gradients of a formula, after a mask was written to, or that they are refused."""
+    host = np.array([[0.3, -0.2], [0.1, 0.5], [-0.4, 0.2], [0.7, 0.6], [0.2, -0.1]])
+    x, *w = (autograd.Variable(aiodev.asarray(row, device="cpu")) for row in host[:3])
+    given = {"w": w, "m": [aiodev.asarray(row, device="cpu") for row in host[3:]]}
+    total = (of_tree(tree, x, given, checkpoint) + x + w[0] + w[1]).sum()
+    if written is not None:
+        given["m"][written][0] = 2.0
+    try:
+        grads = await autograd.grad(total, [x, *w], create_graph=order == 2)
+        if order == 2:
+            grads = await autograd.grad(sum((g * g).sum() for g in grads) + x.sum() + w[0].sum() + w[1].sum(), [x, *w])
+    except autograd.GradientError as error:
+        return str(error.__cause__).partition(", kept for")[2]
+    return [(await one.numpy()).tolist() for one in grads]
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(tree=trees(), written=st.sampled_from([None, None, 0, 1]), order=st.integers(1, 2))
+def test_formulas_with_checkpoints_are_those_without(tree: Tree, written: int | None, order: int) -> None:
+    """Checkpoints in checkpoints, of what is an argument and what is not: the same gradients to the bit, or the same refusal.
+
+    A mask that gradients are not made of may be written to, but not where a checkpoint reads it again.
+    """
+    expected = asyncio.run(outcome(tree, written, order, lambda function, x: function(x)))
+    assume(written is None or isinstance(expected, str))
+    assert asyncio.run(outcome(tree, written, order, autograd.checkpoint)) == expected
