@@ -28,9 +28,7 @@ def entry_source(name: str, ndim: int, arguments: list[KernelArgument], tile: Ti
         reader = "array_at" if argument.is_array else "scalar_at"
         lines.append(f"    a{position} = {reader}(block + {argument.offset}, T{position})")
     values = "".join(f", a{position}" for position in range(len(arguments)))
-    if tile:
-        lines += _tiled(ndim, values, tile)
-    lines += _LOOPS[ndim](values)
+    lines += _LOOPS[ndim](values) if tile is None else _tiled(ndim, values, tile)
     lines.append("    return 0")
     return "\n".join(lines) + "\n"
 
@@ -91,7 +89,7 @@ def span_source(ndim: int, arguments: list[KernelArgument]) -> str:
 
 
 def _tiled(ndim: int, values: str, tile: Tile) -> list[str]:
-    """A launch by tiles, if it is large enough."""
+    """The loops of an entry with tiles; few indices, and the last rows, are run one by one."""
     axes = ("plane", "row")[3 - ndim :]
     rows, columns = ("1", "n0") if ndim == 1 else (f"n{ndim - 2}", f"n{ndim - 1}")
     size = " * ".join(f"n{d}" for d in range(ndim))
@@ -101,30 +99,29 @@ def _tiled(ndim: int, values: str, tile: Tile) -> list[str]:
     others = "".join(f"{axis}, " if axis == "plane" else "row + part, " for axis in axes)
     row = "".join(f"{axis}, " for axis in axes)
     return [
-        f"    if {size} >= {LEAST}:",
-        f"        rows, columns = {rows}, {columns}",
-        "        while lo < hi:",
-        "            plane = lo // (rows * columns)",
-        "            base = plane * rows * columns",
-        "            end = min(hi, base + rows * columns)",
-        "            while lo < end:",
-        f"                row = (lo - base) // (columns * {height}) * {height}",
-        f"                if row + {height} <= rows:",
-        "                    start = base + row * columns",
-        f"                    first = (lo - start + {area - 1}) // {area} * {width}",
-        f"                    last = min(end - start + {height - 1}, columns * {height}) // {height}",
-        f"                    for column in range(first, min(last, columns - {width - 1}), {width}):",
-        f"                        tile({tiled}counted(column){values})",
-        f"                    column = columns // {width} * {width}",
-        "                    if first <= column < last:",
-        f"                        for part in range({height}):",
-        f"                            span({others}column, columns{values})",
-        f"                    lo = start + columns * {height}",
-        "                else:",
-        "                    row = (lo - base) // columns",
-        "                    start = base + row * columns",
-        "                    last = min(end - start, columns)",
-        f"                    span({row}lo - start, last{values})",
-        "                    lo = start + last",
-        "        return 0",
+        f"    rows, columns = {rows}, {columns}",
+        f"    tiled = rows // {height} * {height} if {size} >= {LEAST} else 0  # rows that are run by tiles",
+        "    while lo < hi:",
+        "        plane = lo // (rows * columns)",
+        "        base = plane * rows * columns",
+        "        end = min(hi, base + rows * columns)",
+        "        while lo < end:",
+        "            row = (lo - base) // columns",
+        "            if row < tiled:",
+        f"                row = row // {height} * {height}",
+        "                start = base + row * columns",
+        f"                first = (lo - start + {area - 1}) // {area} * {width}",
+        f"                last = min(end - start + {height - 1}, columns * {height}) // {height}",
+        f"                for column in range(first, min(last, columns - {width - 1}), {width}):",
+        f"                    tile({tiled}counted(column){values})",
+        f"                column = columns // {width} * {width}",
+        "                if first <= column < last:",
+        f"                    for part in range({height}):",
+        f"                        span({others}column, columns{values})",
+        f"                lo = start + columns * {height}",
+        "            else:",
+        "                start = base + row * columns",
+        "                last = min(end - start, columns)",
+        f"                span({row}lo - start, last{values})",
+        "                lo = start + last",
     ]
