@@ -290,6 +290,8 @@ def asarray(obj: Any, dtype: Any = None, device: DeviceLike | None = None, *, co
             raise ValueError(str(error)) from error
     # What is an array already is converted when it is taken; of anything else, NumPy makes one.
     host = _on_host(obj, None if isinstance(obj, np.ndarray) else wanted)
+    if host.dtype.kind == "O" and wanted is None:
+        raise arguments.refusal("asarray", "obj", "an array, a number, or sequences of numbers that devices have", obj)
     if wanted is not None and host.dtype.kind not in "biufc":
         host = _on_host(host, wanted)  # of texts and the like, as NumPy can
     if wanted is not None and host.dtype.kind == "c" and wanted.kind not in "bc":

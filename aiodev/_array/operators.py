@@ -255,6 +255,12 @@ class Operators:
             raise TypeError(f"only arrays of no dimensions and of an integer type are indices, not {shown}")
         return operator.index(only.item())
 
+    def __format__(self, spec: str) -> str:
+        """Of an array of no dimensions, as a number of Python's is formatted, which blocks; without a format, as ``str``."""
+        if not spec or self.ndim:
+            return object.__format__(self, spec)
+        return format(self._only("format(x)").item(), spec)
+
     def __contains__(self, value: Any) -> bool:
         """Whether an element equals ``value``; blocks."""
         return indexing.contains(self, value)

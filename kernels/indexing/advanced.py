@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import aiodev
-from aiodev.kernels.arguments import ahead_of_others, broadcast, known
+from aiodev.kernels.arguments import ahead_of_others, known
 from aiodev.kernels.elementwise.conversion import astype, where
 from aiodev.kernels.elementwise.table import add, equal
 from aiodev.kernels.indexing.put import put as put_at, put_slices
 from aiodev.kernels.indexing.search import nonzero_blocking, put_selected, submit_select
-from aiodev.kernels.indexing.take import find_places, take, take_together
+from aiodev.kernels.indexing.take import common_shape, find_places, take, take_together
 from aiodev.kernels.manipulation.views import moveaxis
 from aiodev.kernels.reductions import any as any_of
 
@@ -220,8 +220,8 @@ def _converted(value: Any, x: aiodev.Array) -> aiodev.Array:
         host = np.array(value, x.dtype)
     except (OverflowError, TypeError, ValueError) as error:
         wrong = f"{value!r} cannot be assigned to elements of {x.dtype}"
-        if isinstance(error, OverflowError):
-            raise OverflowError(f"{wrong}: {error}") from None
+        if isinstance(error, OverflowError) or isinstance(value, float | np.floating):  # infinite, or NaN
+            raise type(error)(f"{wrong}: {error}") from None
         raise type(error)(f"{wrong}: expected an array, a number, or sequences of numbers that make an array") from None
     return aiodev.asarray(host, device=x.device)
 
@@ -310,7 +310,7 @@ def _find_places(
     call: aiodev.Call, indices: Sequence[aiodev.Array], /, *, lengths: tuple[int, ...], steps: tuple[int, ...], offset: int
 ) -> aiodev.Array:
     """Where the elements are that indices into several dimensions choose together; nowhere, if one is out of bounds."""
-    places = call.new(broadcast(call.name, *(each.shape for each in indices)), np.int64)
+    places = call.new(common_shape(call.name, indices), np.int64)
     if places.size:
         find_places(call, indices, lengths, steps, offset, places)
     return places
@@ -347,6 +347,7 @@ def _take_apart(x: aiodev.Array, index: Any) -> _Chosen:
         groups += not apart and not inside
         inside = not apart
         axis += _width(item)
+    common_shape("index", arrays.values())
     return _Chosen(tuple(basic), arrays, groups == 1)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from aiodev.kernels.tuning import TAKEN_EACH, TAKEN_GROUPS, TAKEN_ROWS
 
 __all__ = [
     "check_length",
+    "common_shape",
     "find_places",
     "middle",
     "mode_of",
@@ -101,10 +103,11 @@ def take_together(call: aiodev.Call, x: aiodev.Array, indices: Sequence[aiodev.A
     Their common shape takes the place of these dimensions. An index that is out of bounds is an error of the operation.
 
     Raises:
-        ValueError: the indices do not broadcast, or a dimension has no elements to take.
+        IndexError: the indices do not broadcast.
+        ValueError: a dimension has no elements to take.
     """
     count = len(indices)
-    chosen = broadcast(call.name, *(each.shape for each in indices))
+    chosen = common_shape(call.name, indices)
     result = call.new((*chosen, *x.shape[count:]), x.dtype)
     if result.size:
         lengths = x.shape[:count]
@@ -115,6 +118,18 @@ def take_together(call: aiodev.Call, x: aiodev.Array, indices: Sequence[aiodev.A
         inner = result.size // places.size
         _take_items(call, bodies.RAISE, call.reshape(x, (1, math.prod(lengths), inner)), places, result)
     return result
+
+
+def common_shape(function: str, indices: Iterable[Any]) -> tuple[int, ...]:
+    """The shape that indices into several dimensions broadcast to.
+
+    Raises:
+        IndexError: there is none; NumPy's class for that.
+    """
+    try:
+        return broadcast(function, *(each.shape for each in indices))
+    except ValueError as error:
+        raise IndexError(str(error)) from None
 
 
 def find_places(

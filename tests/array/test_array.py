@@ -300,3 +300,10 @@ def test_broadcast_to(shape: tuple[int, ...]) -> None:
         found.copy_from(np.zeros(shape))
     with pytest.raises(ValueError, match="cannot be repeated"):
         aiodev.broadcast_to(array, (*shape, 2))
+
+
+@pytest.mark.parametrize("wrong", [None, {1, 2}, iter([1, 2]), object()], ids=["none", "set", "iterator", "other"])
+def test_what_is_no_array_is_refused_by_name(wrong: Any) -> None:
+    """With what there was."""
+    with pytest.raises(TypeError, match="asarray: argument obj: expected an array, a number, or sequences of numbers"):
+        aiodev.asarray(wrong, device="cpu")

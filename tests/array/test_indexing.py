@@ -426,3 +426,23 @@ def test_a_mask_without_elements_chooses_nothing(x: aiodev.Array, shape: tuple[i
     x[mask] = 5
     x[mask] = np.zeros((0, *x.shape[len(shape) :]))
     assert (x.numpy_blocking() == host).all()
+
+
+def test_indices_that_do_not_fit_each_other_are_index_errors() -> None:
+    """As NumPy's, whether they are on the device or on the host."""
+    x = aiodev.zeros((3, 4), device="cpu")
+    three, two = np.arange(3), np.arange(2)
+    for indices in ((three, two), (aiodev.asarray(three, device="cpu"), aiodev.asarray(two, device="cpu"))):
+        with pytest.raises(IndexError, match=r"index: the shapes \(3,\) and \(2,\) do not broadcast"):
+            x[indices]
+        with pytest.raises(IndexError, match=r"index: the shapes \(3,\) and \(2,\) do not broadcast"):
+            x[indices] = 1.0
+
+
+def test_nan_and_infinity_are_no_integers() -> None:
+    """What is said is why."""
+    x = aiodev.zeros(3, dtype="int64", device="cpu")
+    with pytest.raises(ValueError, match="nan cannot be assigned to elements of int64: cannot convert float NaN to integer"):
+        x[0] = float("nan")
+    with pytest.raises(OverflowError, match="inf cannot be assigned to elements of int64: cannot convert float infinity"):
+        x[0] = float("inf")

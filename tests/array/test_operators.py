@@ -429,3 +429,12 @@ def test_pandas_makes_columns_of_arrays(x: aiodev.Array) -> None:
     pandas = pytest.importorskip("pandas")
     assert pandas.Series(x).tolist() == [0, 1, 2]
     assert pandas.DataFrame({"a": x})["a"].dtype == np.int64
+
+
+def test_an_array_of_no_dimensions_is_formatted_as_a_number() -> None:
+    """Others have no format but that of their text."""
+    x = aiodev.asarray([1.5, 2.25], device="cpu")
+    assert f"{x.sum():.3f} {aiodev.asarray(7, device='cpu'):04d}" == "3.750 0007"
+    assert f"{x}" == str(x)
+    with pytest.raises(TypeError, match="unsupported format string"):
+        format(x, ".2f")
