@@ -11,7 +11,7 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
-from kernel_entry import Entry, needs_compiler, spec_of
+from kernel_entry import Entry, needs_compiler, run, spec_of
 
 import aiodev
 from aiodev._backends.cpu.compile import kernel_code, kernel_object
@@ -176,6 +176,28 @@ def test_bodies_that_allocate(body: Any, expected: Any) -> None:
     else:
         with pytest.raises(aiodev.KernelError, match=expected):
             done.synchronize_blocking(100)
+
+
+def remainders(i, j, x, y, out):
+    total = 0.0
+    for k in range(y.shape[0]):
+        total += x[i, k % x.shape[1]] * y[k, j % y.shape[1]]
+    out[i, j] = total
+
+
+def summed(i, j, x, y, out):
+    parts = np.abs(y[0])
+    parts[0] += x[i, j]
+    out[i, j] = parts.sum()
+
+
+@needs_compiler
+def test_a_body_that_allocates_behind_one_that_does_not() -> None:
+    """What takes the place of numba's in the one, where nothing is freed, is not called by the other, which frees."""
+    for body, expected in ((remainders, 2.0), (summed, 3.0)):
+        x, y, out = np.ones((2, 2)), np.ones((2, 2)), np.zeros((2, 2))
+        run(body, (2, 2), x, y, out)
+        assert (out == expected).all()
 
 
 def factorial(number):

@@ -107,7 +107,33 @@ def never(i: int, j: int, x: Any, y: Any, out: Any) -> None:
     out[i, j] = total
 
 
-PLANES: list[Body] = [product, branching, nested, rebinding, in_place, counts, never]
+def last_found(i: int, j: int, x: Any, y: Any, out: Any) -> None:
+    """What a branch assigns differs between indices, though it is assigned at one place only."""
+    for k in range(y.shape[0]):
+        if k == 0 or y[k, 0] > x[i, j]:
+            last = k
+    weight = last + 1
+    total = 0.0
+    for q in range(y.shape[0]):
+        total += weight * y[q, 1]
+    out[i, j] = total + last
+
+
+FACTORS = np.arange(3.0)
+
+
+def own_array(i: int, j: int, x: Any, y: Any, out: Any) -> None:
+    """An array that an index has made is its own, though it was made of what is the same for all."""
+    parts, factors = np.abs(y[0]), np.abs(FACTORS)
+    total = 0.0
+    for k in range(y.shape[0]):
+        total += y[k, 0] * x[i, j] * FACTORS[k % 3]
+    parts[0] += total
+    factors[1] += total
+    out[i, j] = parts[0] + factors[1]
+
+
+PLANES: list[Body] = [product, branching, nested, rebinding, in_place, counts, never, last_found, own_array]
 
 
 def on_line(body: Body) -> Body:
@@ -236,7 +262,17 @@ def costly(i: int, j: int, x: Any, y: Any, out: Any) -> None:
     out[i, j] = total
 
 
-UNTILED: list[Body] = [short, straight, own_range, left_early, returned_early, skipped, while_loop, elements]
+def range_of_a_branch(i: int, j: int, x: Any, y: Any, out: Any) -> None:
+    for k in range(y.shape[0]):
+        if k == 0 or y[k, 0] > x[i, j]:
+            last = k
+    total = 0.0
+    for q in range(last):
+        total += y[q, 1]
+    out[i, j] = total
+
+
+UNTILED: list[Body] = [range_of_a_branch, short, straight, own_range, left_early, returned_early, skipped, while_loop, elements]
 UNTILED += [written_in_loop, written_before, passed_before, through_view, costly]
 
 

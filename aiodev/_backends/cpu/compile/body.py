@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from numba.core import ir
 
 __all__ = ["Uses", "argument_names", "global_value", "is_fact", "only_value"]
@@ -27,9 +28,11 @@ class Uses:
     """
 
     def __init__(self, code: Any, arrays: Mapping[str, int]) -> None:
-        self._code, self._arrays = code, arrays
         assignments = [one for block in code.blocks.values() for one in block.find_insts(ir.Assign)]
-        self._maybe: set[str] = set(arrays)  # arrays or views
+        constant = [one for one in assignments if isinstance(one.value, ir.Global | ir.FreeVar)]
+        known = {one.target.name: one.value.value.ndim for one in constant if isinstance(one.value.value, np.ndarray)}
+        self._code, self._arrays = code, {**arrays, **known}
+        self._maybe: set[str] = set(self._arrays)  # arrays or views
         count = 0
         while count != len(self._maybe):
             count = len(self._maybe)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,16 +73,21 @@ class LoopNest:
 
     Attributes:
         items: segments and loops in turn; the last one is a segment.
+        uses: of arrays.
 
     Raises:
         NoNestError: it has another form.
     """
 
     def __init__(self, code: Any, ndim: int, arguments: Sequence[KernelArgument]) -> None:
-        self._code, self._ndim, self._arguments = code, ndim, arguments
+        self._code, self._ndim = code, ndim
+        names = argument_names(code)
+        places = (place for place, one in enumerate(arguments) if one.is_array and ndim + place in names)
+        self.uses = Uses(code, {names[ndim + place]: arguments[place].ndim for place in places})
         self._graph = compute_cfg_from_blocks(code.blocks)
         self._loops = self._graph.loops()
         self._axes: dict[str, frozenset[int] | None] = {}
+        self._certain: set[str] = set()  # variables that are assigned on every way through the body, or through a loop's round
         self.items = self._items(min(code.blocks), None, None)
 
     # Its form
@@ -93,7 +98,9 @@ class LoopNest:
         while True:
             header = self._next_loop(entry, stop)
             end = stop if header is None else header
-            items.append(Segment(entry, end, self._reached(entry, end, within)))
+            segment = Segment(entry, end, self._reached(entry, end, within))
+            items.append(segment)
+            self._note_certain(self._graph.post_dominators()[entry].intersection(segment.labels))
             if header is None:
                 return items
             loop = self._loop(header)
@@ -135,6 +142,7 @@ class LoopNest:
             if not passed_on and not (isinstance(value, ir.Expr) and value.op in _COUNTING):
                 raise NoNestError
             assigned[statement.target.name] = value
+        self._note_certain([header])
         branch, following = block.terminator, self._following(header)
         if following is None or not isinstance(branch, ir.Branch):
             raise NoNestError
@@ -143,6 +151,10 @@ class LoopNest:
         if self._range_of(following) is None or self.axes_of(following.value) != frozenset():
             raise NoNestError
         return Loop(header, self._items(branch.truebr, header, numbas), branch.falsebr, self._is_counted(following))
+
+    def _note_certain(self, labels: Iterable[int]) -> None:
+        for label in labels:
+            self._certain.update(one.target.name for one in self._code.blocks[label].find_insts(ir.Assign))
 
     def _following(self, header: int) -> Any:
         """The expression by which a loop has its next number."""
@@ -169,7 +181,12 @@ class LoopNest:
     # What it computes
 
     def axes_of(self, variable: Any) -> frozenset[int] | None:
-        """The axes of a launch along which a variable may differ, if nothing is written; None where that is not known."""
+        """The axes of a launch along which a variable may differ, if nothing is written; None where that is not known.
+
+        It is not for one that is assigned in a branch: that depends on what an index does.
+        """
+        if variable.name not in self._certain:
+            return None
         if variable.name not in self._axes:
             self._axes[variable.name] = None  # for what depends on itself
             self._axes[variable.name] = self._axes_of_value(only_value(self._code, variable))
@@ -205,12 +222,9 @@ class LoopNest:
     @property
     def may_be_tiled(self) -> bool:
         """Whether indices may take turns in it: nothing is written, nor called that may write, before the last segment."""
-        names = argument_names(self._code)
-        places = (place for place, one in enumerate(self._arguments) if one.is_array and self._ndim + place in names)
-        uses = Uses(self._code, {names[self._ndim + place]: self._arguments[place].ndim for place in places})
         *items, last = self.items
         return (
-            all(self._only_computes(one, uses, isinstance(item, Loop)) for item in items for one in self._statements(item))
+            all(self._only_computes(one, isinstance(item, Loop)) for item in items for one in self._statements(item))
             and all(self._is_known(one) or isinstance(one, ir.SetItem | ir.StaticSetItem) for one in self._statements(last))
         )
 
@@ -230,15 +244,15 @@ class LoopNest:
             for one in item.items:
                 yield from self._statements(one)
 
-    def _only_computes(self, statement: Any, uses: Uses, in_loop: bool) -> bool:
+    def _only_computes(self, statement: Any, in_loop: bool) -> bool:
         """Whether a statement writes to no array, and, in a loop, costs little."""
         if not self._is_known(statement):
             return False
         value = statement.value if isinstance(statement, ir.Assign) else None
         if isinstance(value, ir.Expr) and value.op == "inplace_binop":
-            return not uses.is_used(value.lhs)
+            return not self.uses.is_used(value.lhs)
         if isinstance(value, ir.Expr) and value.op == "call":
-            return _is_cheap(self._called(value)) or not (in_loop or uses.is_used(*value.list_vars()))
+            return _is_cheap(self._called(value)) or not (in_loop or self.uses.is_used(*value.list_vars()))
         return True
 
     def _is_known(self, statement: Any) -> bool:

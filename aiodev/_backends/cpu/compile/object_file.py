@@ -48,7 +48,7 @@ def emit(result: Any, wrapper: Callable[[str, str], str] | None = None) -> Kerne
         if not variable.is_declaration and variable.linkage.name not in ("internal", "private"):
             variable.linkage = "internal"
     _finish(module)
-    _free_nothing(module)
+    _free_nothing(module, unique)
     environments: list[tuple[str, list[Any]]] = []
     for variable in module.global_variables:
         if variable.name.startswith(_ENVIRONMENT):
@@ -70,13 +70,15 @@ def _finish(module: Any) -> None:
     passes.run(module, builder)
 
 
-def _free_nothing(module: Any) -> None:
+def _free_nothing(module: Any, unique: str) -> None:
     """Do without numba's allocator where nothing is allocated: what a launch gives is not the kernel's to free.
 
-    numba counts references to arrays even so; what it would call at the last one is never reached.
+    numba counts references to arrays even so; what it would call at the last one is never reached. What takes its place has
+    a name of its own: LLVM's linker would have other files that free something call it, though it is internal.
     """
     taken = [function.name for function in module.functions if function.is_declaration]
     if [name for name in taken if name.startswith(_ALLOCATOR)] == [_FREE]:
         body = "call void @llvm.trap() unreachable"
         module.link_in(llvm.parse_assembly(f"declare void @llvm.trap() define void @{_FREE}(ptr %0) {{ {body} }}"))
-        module.get_function(_FREE).linkage = "internal"
+        free = module.get_function(_FREE)
+        free.linkage, free.name = "internal", f"aiodev_free_{unique}"

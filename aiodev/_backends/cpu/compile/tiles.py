@@ -132,14 +132,15 @@ class _Tiling:
         PostProcessor(self._code).run()
 
     def _find_axes(self, items: Items) -> None:
-        """Find along which axes those variables differ that are assigned on every way through ``items``."""
+        """Find along which axes variables differ; not those that may be arrays of an index's own, which it may write to."""
         for item in items:
             # In the last segment, which writes, an index reads for itself.
             kinds = ir.Const | ir.Global | ir.FreeVar if item is self._nest.items[-1] else object
-            for statement in self._code.blocks[item.header if isinstance(item, Loop) else item.entry].body:
-                if isinstance(statement, ir.Assign) and isinstance(statement.value, kinds):
-                    axes = self._nest.axes_of(statement.target)
-                    if axes is not None:
+            for label in [item.header] if isinstance(item, Loop) else item.labels:
+                for statement in self._code.blocks[label].find_insts(ir.Assign):
+                    axes, is_given = self._nest.axes_of(statement.target), isinstance(statement.value, ir.Arg)
+                    is_own = self._nest.uses.is_used(statement.target) and not is_given
+                    if axes is not None and isinstance(statement.value, kinds) and not is_own:
                         self._axes[statement.target.name] = axes
             if isinstance(item, Loop):
                 self._find_axes(item.items)
