@@ -69,10 +69,11 @@ class Entry:
         code = kernel_code.load_kernel(self.spec, "")
         self.code = native(self.spec.name, code) if isinstance(code, int) else code
 
-    def __call__(self, *values: Any, lo: int = 0, hi: int | None = None) -> None:
-        """Run ``lo`` … ``hi - 1``, all by default; raises what a waiter would get."""
-        end = int(np.prod(self.shape)) if hi is None else hi
-        self.code(block(self.shape, values), lo, end)
+    def __call__(self, *values: Any, lo: int = 0, hi: int | None = None, shape: tuple[int, ...] | None = None) -> None:
+        """Run ``lo`` … ``hi - 1``, all by default, of this shape or of another one; raises what a waiter would get."""
+        launched = self.shape if shape is None else shape
+        end = int(np.prod(launched)) if hi is None else hi
+        self.code(block(launched, values), lo, end)
 
 
 def native(name: str, address: int) -> Callable[[bytes, int, int], None]:

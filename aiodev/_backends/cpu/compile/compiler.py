@@ -24,7 +24,7 @@ from aiodev._backends.compile.refusals import check_host_state, returned_value
 from aiodev._backends.cpu.compile import casts, half, lang
 from aiodev._backends.cpu.compile.entry_source import entry_source, span_source
 from aiodev._backends.cpu.compile.function import jit_function
-from aiodev._backends.cpu.compile.intrinsics import array_at, counted, scalar_at
+from aiodev._backends.cpu.compile.intrinsics import array_at, counted, one_by_one, scalar_at
 from aiodev._backends.cpu.compile.kernel_object import KernelObject
 from aiodev._backends.cpu.compile.object_file import emit
 from aiodev._backends.cpu.compile.pipeline import EntryCompiler, entry_flags, linked_only
@@ -115,6 +115,7 @@ def _entry_function(spec: KernelSpec, body: Any, arguments: list[KernelArgument]
         "body": body,
         "counted": counted,
         "int64": types.int64,
+        "one_by_one": one_by_one,
         "scalar_at": scalar_at,
     }
     namespace.update({f"T{position}": numba_type(argument) for position, argument in enumerate(arguments)})

@@ -113,6 +113,7 @@ def _tiled(ndim: int, values: str, tile: Tile) -> list[str]:
         f"                first = (lo - start + {area - 1}) // {area} * {width}",
         f"                last = min(end - start + {height - 1}, columns * {height}) // {height}",
         f"                for column in range(first, min(last, columns - {width - 1}), {width}):",
+        "                    one_by_one()",
         f"                    tile({tiled}counted(column){values})",
         f"                column = columns // {width} * {width}",
         "                if first <= column < last:",

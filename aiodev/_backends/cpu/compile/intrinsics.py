@@ -17,7 +17,7 @@ from numba.core.errors import TypingError
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
-__all__ = ["array_at", "counted", "scalar_at"]
+__all__ = ["array_at", "counted", "one_by_one", "scalar_at"]
 
 _WORD = ir.IntType(64)
 
@@ -93,3 +93,17 @@ def counted(typing_context, index):
         return args[0]
 
     return types.int64(types.int64), generate
+
+
+@intrinsic
+def one_by_one(typing_context):
+    """Nothing, in a loop whose rounds LLVM is to run one after the other, and not as vectors.
+
+    A round then computes the same to the bit, also where sums may be reordered, whichever of the loop's rounds it is.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.asm(ir.FunctionType(ir.VoidType(), []), "", "", (), True)
+        return context.get_dummy_value()
+
+    return types.none(), generate
