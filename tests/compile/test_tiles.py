@@ -113,10 +113,11 @@ def last_found(i: int, j: int, x: Any, y: Any, out: Any) -> None:
     for k in range(y.shape[0]):
         if k == 0 or y[k, 0] > x[i, j]:
             last = k
-    weight = last + 1
+    place = last
+    weight = place + 1
     total = 0.0
     for q in range(y.shape[0]):
-        total += weight * y[q, 1]
+        total += weight * y[q, 1] + place
     out[i, j] = total + last
 
 
@@ -312,8 +313,9 @@ def range_of_a_branch(i: int, j: int, x: Any, y: Any, out: Any) -> None:
     for k in range(y.shape[0]):
         if k == 0 or y[k, 0] > x[i, j]:
             last = k
+    rounds = last
     total = 0.0
-    for q in range(last):
+    for q in range(rounds):
         total += y[q, 1]
     out[i, j] = total
 

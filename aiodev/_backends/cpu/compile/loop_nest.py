@@ -189,7 +189,8 @@ class LoopNest:
             return None
         if variable.name not in self._axes:
             self._axes[variable.name] = None  # for what depends on itself
-            self._axes[variable.name] = self._axes_of_value(only_value(self._code, variable))
+            values = self._code._definitions[variable.name]
+            self._axes[variable.name] = self._axes_of_value(values[0]) if len(values) == 1 else None
         return self._axes[variable.name]
 
     def _axes_of_value(self, value: Any) -> frozenset[int] | None:
@@ -197,6 +198,8 @@ class LoopNest:
             return frozenset({value.index} if value.index < self._ndim else ())
         if isinstance(value, ir.Const | ir.Global | ir.FreeVar):
             return frozenset()
+        if isinstance(value, ir.Var):
+            return self.axes_of(value)
         if not isinstance(value, ir.Expr) or value.op not in _OPERATIONS | _COUNTING:
             return None
         if value.op == "call" and not _is_cheap(self._called(value)):
