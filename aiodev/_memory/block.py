@@ -395,7 +395,7 @@ class Extents:
         """Whether a free block had work when it was added, and has not been looked at since that was done."""
         return block.address in self._due_of
 
-    def settle(self, most: int | None = None) -> list[Block]:
+    def join_done(self, most: int | None = None) -> list[Block]:
         """Join what is free of work by now with its neighbours; returns what changed.
 
         Args:

@@ -111,9 +111,9 @@ class SlowPath:
         if kind is self.segments.large and not self.segments.growable and kind.nbytes + _cached(kind) >= size:
             # A larger free block must not be cut where a cached one fits, or would with its neighbours.
             self._join_cached(kind)
-        self._settle(kind, TURNS)
+        self._join_done(kind, TURNS)
         block = kind.take(size, timeline)
-        if block is None and self._settle(kind, SEARCH):
+        if block is None and self._join_done(kind, SEARCH):
             block = kind.take(size, timeline)
         if block is None:
             block = kind.take_together(size, timeline)
@@ -169,20 +169,20 @@ class SlowPath:
                 else:
                     self._list(block.segment.kind.add(block))
 
-    def _settle(self, kind: Extents, most: int | None = None) -> bool:
-        """Join what work kept apart that is done by now; whether there was any. See :meth:`Extents.settle`."""
-        changed = kind.settle(most)
+    def _join_done(self, kind: Extents, most: int | None = None) -> bool:
+        """Join what work kept apart that is done by now; whether there was any. See :meth:`Extents.join_done`."""
+        changed = kind.join_done(most)
         for block in changed:
             self._list(block)
         return bool(changed)
 
     def _look(self, kind: Extents, size: int) -> bool:
-        """As ``_settle``, as far as it is worth it before memory for ``size`` bytes is taken."""
-        return self._settle(kind, max(size, SMALL_SEGMENT) // BYTES_PER_LOOK)
+        """As ``_join_done``, as far as it is worth it before memory for ``size`` bytes is taken."""
+        return self._join_done(kind, max(size, SMALL_SEGMENT) // BYTES_PER_LOOK)
 
-    def _settle_all(self) -> None:
-        self._settle(self.segments.small)
-        self._settle(self.segments.large)
+    def _join_all_done(self) -> None:
+        self._join_done(self.segments.small)
+        self._join_done(self.segments.large)
 
     def find_dropped(self) -> None:
         """Free the blocks that nobody has: Ctrl-C came between a block and its buffer, or before a buffer's finalizer.
@@ -238,7 +238,7 @@ class SlowPath:
         self.find_dropped()
         while True:
             self._empty_bins()
-            self._settle_all()
+            self._join_all_done()
             block = self._take_anywhere(home, timeline)
             if block is not None:
                 return block
@@ -278,7 +278,7 @@ class SlowPath:
     def _wait_for(self, home: Bin, timeline: Timeline) -> Block | None:
         """Memory that queued work still uses, with ``timeline`` held until that is done."""
         self._empty_bins(shared=True)
-        self._settle_all()
+        self._join_all_done()
         first = block = self._row(home)
         if first is None and self.segments.growable and self.segments.bridge(home.size):
             first = block = self._row(home)
@@ -327,7 +327,7 @@ class SlowPath:
         try:
             self.find_dropped()
             self._empty_bins()
-            self._settle_all()
+            self._join_all_done()
             returned = self.segments.release(self.segments.idle())
             if self.abandoned:
                 self.segments.release_ranges()

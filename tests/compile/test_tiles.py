@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import HealthCheck, event, given, settings, strategies as st
 from kernel_entry import Entry, descriptor, needs_compiler
+from loop_programs import bodies
 from numba.core import ir
 from numba.core.compiler import run_frontend
 from selection import examples
@@ -502,3 +503,21 @@ def test_what_indices_share_is_computed_once() -> None:
         loads["sums"] += sum(1 for _ in block.find_exprs("inplace_binop"))
         loads["out"] += sum(1 for _ in block.find_insts(ir.SetItem))
     assert (loads["x"], loads["y"], loads["sums"], loads["out"]) == (4, 2, 8, 8)
+
+
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(source=bodies(), n=st.integers(0, 6), shape=st.sampled_from([(9, 9), (5, 13), (33, 2)]))
+def test_bodies_at_random(source: str, n: int, shape: tuple[int, int]) -> None:
+    """Each index has what Python makes of it, whether they are tiled or not."""
+    namespace: dict[str, Any] = {}
+    exec(compile(source, "<body>", "exec"), namespace)
+    body, rng = namespace["body"], np.random.default_rng(n)
+    x, y, out = rng.normal(size=shape), rng.normal(size=(5, 5)), np.zeros(shape)
+    expected = out.copy()
+    with np.errstate(all="ignore"):
+        for index in np.ndindex(shape):
+            body(*index, x, y, n, expected)
+    values = (x, y, np.int64(n), out)
+    Entry(body, shape, *values)(*values)
+    assert np.array_equal(out, expected, equal_nan=True)
+    event("tiled" if tile_of(body, 2, parse_arguments(2, tuple(map(descriptor, values)))) else "not tiled")

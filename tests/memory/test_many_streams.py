@@ -167,10 +167,10 @@ def test_what_several_streams_use_waits_for_each_in_turn() -> None:
     (block,) = kind.blocks()
     for timeline, left in ((b, {a, c}), (a, {c})):
         timeline.advance()
-        kind.settle()
+        kind.join_done()
         assert kind.is_waiting(block) and {t for t in block.pending() if t.completed < block.pending()[t]} == left
     c.advance()
-    assert kind.settle() == [block] and not kind.is_waiting(block) and block.pending() == {}
+    assert kind.join_done() == [block] and not kind.is_waiting(block) and block.pending() == {}
 
 
 def test_a_stream_that_is_gone_keeps_nothing_apart() -> None:
@@ -186,7 +186,7 @@ def test_a_stream_that_is_gone_keeps_nothing_apart() -> None:
             pass
         pool.forget_all_done()
         del timeline
-        kind.settle()
+        kind.join_done()
         assert [block.pending() for block in kind.blocks()] == [{}]
 
 
