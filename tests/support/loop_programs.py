@@ -46,11 +46,11 @@ def _kept() -> st.SearchStrategy[str]:
 
 
 def _numbers(counters: Sequence[str]) -> st.SearchStrategy[str]:
-    """Formulas of a number, some of them with a loop's."""
+    """Formulas of a number, some of them with a loop's; none grows beyond what a float can be."""
     ends = [*_VALUES, "x[i, j]", "y[1, 2]", "y[j % 5, 3]", "found", "0.5", "i"]
     for name in counters:
         ends += [name, f"y[{name} % 5, 1]", f"y[{name} % 5, j % 5]", f"x[i, {name} % x.shape[1]]"]
-    ways = ["({0} + {1})", "({0} - {1})", "({0} * {1} * 0.125)", "max({0}, {1})", "(abs({0}) if {1} > 0 else {0})"]
+    ways = ["({0} + {1})", "({0} - {1})", "({0} * 0.5 - {1} * 0.125)", "max({0}, {1})", "(abs({0}) if {1} > 0 else {0})"]
     end = st.sampled_from(ends)
     return end | st.builds(lambda way, x, y: way.format(x, y), st.sampled_from(ways), end, end)
 
