@@ -20,6 +20,7 @@ from aiodev._backends.cpu.executor import (
     waiting,
     worker as worker_module,
 )
+from aiodev._backends.cpu.executor.helping import REFUSED
 from aiodev._backends.cpu.structs import (
     LOW,
     PRIORITIES,
@@ -50,6 +51,7 @@ from aiodev._backends.cpu.tuning import (
     YIELD_EVERY,
 )
 from aiodev._backends.executor.structs import Waker
+from aiodev._core.backend.interface import BLOCKED
 
 LONG = 1 << 62
 
@@ -532,6 +534,61 @@ def test_what_an_index_costs_is_known_by_the_words_that_say_it() -> None:
     assert parallel["known_cost"](_launched(world, 2, 10, 20)) == 500
     assert parallel["known_cost"](_launched(world, 3, 10, 21)) == 70_000
     assert parallel["known_cost"](_launched(world, 1, 11, 20)) == 0
+
+
+def test_what_two_dozen_launches_in_turn_cost_is_known() -> None:
+    """As products of a model's layers; and however many others there were, what the last one cost."""
+    world = World()
+    parallel = world.functions(parallel_for)
+    for count in range(24):
+        parallel["note_cost"](_launched(world, 0, count, 64), 500 + count)
+    for count in range(24):
+        assert parallel["known_cost"](_launched(world, 0, count, 64)) == 500 + count
+    for count in range(24, 1000):
+        parallel["note_cost"](_launched(world, 0, count, 64), 500 + count)
+        assert parallel["known_cost"](_launched(world, 0, count, 64)) == 500 + count
+
+
+@pytest.mark.parametrize("descriptor", [BLOCKED, -1, 0])
+def test_a_helper_that_was_kept_from_its_core_goes_on(descriptor: int) -> None:
+    """If only the end of its time calls it away: that is time on a core. Another is to be back by the clock."""
+    world, computed = World(), [0]
+    helper = Helper(0x70000, world)
+    helper.until, helper.descriptor = 100_000, descriptor
+    replaced = {"thread_time": lambda: computed[0], "c_poll": lambda polled, count, timeout: 0}
+    time_left = world.functions(parallel_for, **replaced)["time_left"]
+    computed[0] = 60_000
+    assert time_left(helper, 60_000) == 40_000
+    computed[0] = 70_000
+    assert time_left(helper, 70_000 + 5 * TAKEN) == (30_000 if descriptor == -1 else 0)
+    computed[0] = 100_000
+    assert time_left(helper, 100_000 + 5 * TAKEN) == 0
+
+
+@pytest.mark.parametrize("descriptor", [BLOCKED, -1, 0])
+def test_who_refuses_what_it_spins_for_has_no_worker_come_yet(descriptor: int) -> None:
+    """It goes on to help for longer, or to park, which has one come."""
+    world, sent = World(), list[Device]()
+    world.device.first[world.queue.priority].value = world.queue
+    replaced = {"begin": lambda helper, queue, value: REFUSED, "send_for_worker": sent.append, "without_core": lambda: 0}
+    crowded(world)
+    world.run(helping, "help", world.queue, 1, MS, descriptor, **replaced)
+    assert sent == ([] if descriptor == -1 else [world.device])
+
+
+@pytest.mark.parametrize("descriptor", [BLOCKED, -1, 0])
+@pytest.mark.parametrize("reached", [False, True])
+def test_who_goes_on_to_wait_has_no_worker_come_for_what_it_leaves(descriptor: int, reached: bool) -> None:
+    """Unless that is no more what it waits for, or it was called away."""
+    world, posted = World(), list[object]()
+    device, queue, helper = world.device, world.queue, Helper(0x70000, world)
+    device.heap.value, device.sleepers, device.prime, world.worker.asleep = world.heap, world.worker, world.worker, 1
+    device.lookout.value, helper.descriptor, queue.completed.value = world.worker, descriptor, int(reached)
+    queue.cursor = KernelRecord(0x71000, world)
+    crowded(world)
+    replaced = {"suits": lambda helper, record, left: False, "turn_is_over": lambda device, worker, queue: False}
+    world.run(helping, "go_on", device, helper, queue, 1, sem_post=posted.append, **replaced)
+    assert device.pending.value == 1 and len(posted) == (0 if descriptor == -1 and not reached else 1)
 
 
 def test_a_helper_runs_a_loop_that_it_has_seen() -> None:

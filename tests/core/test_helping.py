@@ -7,6 +7,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Generator
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from turns import Clock
 
 import aiodev
+from aiodev import kernels
 from aiodev._core.config import Settings
 from aiodev._core.tuning import BLIND_TURN_NS, LOOKED_NS, MOST_TURNS, TURN_NS
 from aiodev._core.waiting import spinning
@@ -80,6 +82,33 @@ async def test_a_task_does_what_no_worker_has_time_for() -> None:
     assert not scope.cancelled_caught
     found = await array.numpy()
     assert found[0] > 3 and (found == found[0]).all()
+
+
+@native
+async def test_a_task_does_products_of_many_shapes() -> None:
+    """Of each it is known what it takes, as in a step of a model, whose layers are of several widths."""
+    widths = range(64, 256, 16)
+    with aiodev.Stream("cpu"):
+        x = aiodev.ones((1, widths[0]), np.float32)
+        weights = [aiodev.ones(shape, np.float32) / np.float32(shape[0]) for shape in pairwise(widths)]
+
+        async def product() -> aiodev.Array:
+            out = x
+            for weight in weights:
+                out = kernels.matmul(out, weight)
+            return await out.numpy()
+
+        for _ in range(3):
+            await product()
+        with held_workers(aiodev.get_backend("cpu")):  # type: ignore[arg-type]
+            for _ in range(100):
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(0.2):
+                        found = await product()
+                    break
+            else:
+                pytest.fail("nobody does what the task waits for")
+    np.testing.assert_allclose(found, np.ones((1, widths[-1])), rtol=1e-5)
 
 
 @native

@@ -87,6 +87,9 @@ class Promptly:
     def spin(self, queue: int, value: int, duration: int) -> bool:
         return False
 
+    def is_crowded(self) -> bool:
+        return False
+
     def help(self, queue: int, value: int, duration: int, descriptor: int) -> bool:
         return False
 

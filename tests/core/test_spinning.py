@@ -35,6 +35,7 @@ class Waits:
 
     def __init__(self, clock: Clock) -> None:
         self.clock, self.in_vain = clock, False  #: whatever is spun for takes longer than the spin
+        self.crowded = False
         self.spins: list[int] = []
         self.helps, self.done = 0, False
         self.timeline: Any = SimpleNamespace(
@@ -43,7 +44,7 @@ class Waits:
             spins=True,
             spin_doubts=0,
             quick_waits=0,
-            operations=SimpleNamespace(spin=self._spin, help=self._help),
+            operations=SimpleNamespace(spin=self._spin, help=self._help, is_crowded=lambda: self.crowded),
             reached=lambda value: self.done,
         )
 
@@ -108,6 +109,15 @@ def test_quick_operations_are_spun_for(waits: Waits) -> None:
 def test_long_operations_are_not(waits: Waits) -> None:
     assert waits.wait(SLOW)
     assert not any(waits.wait(SLOW) for _ in range(1000))
+
+
+def test_in_a_crowd_nothing_is_learnt_of_spins(waits: Waits) -> None:
+    """They end at once there, or have no core; when the others are gone they pay as they did."""
+    assert waits.wait(QUICK)
+    waits.crowded = True
+    assert all(waits.wait(SLOW) for _ in range(100))
+    waits.crowded = False
+    assert waits.wait(QUICK) and waits.wait(SLOW) and not waits.wait(SLOW)
 
 
 def test_one_spin_in_vain_among_many_others_is_forgiven(waits: Waits) -> None:

@@ -11,7 +11,8 @@ from aiodev._native.fields import Atomic, Cell, Struct, embedded, word, words
 
 PRIORITIES: Final = 3  #: 0 high, 1 normal, 2 low
 LOW: Final = PRIORITIES - 1  #: that of work which offers its core to whatever else wants it
-PACES: Final = 4  #: how many paces a kernel's entry has room for
+PACES: Final = 4  #: how many paces a kernel's entry has room for of those whose digests end alike
+PACE_SETS: Final = 32  #: how many ends of digests there are
 CHUNK_BYTES: Final = 16384  #: of a chunk of records, unless one record needs more
 RECORD_ALIGNMENT: Final = 64  #: a record that is written shares no cache line with one that is read
 OP_CHUNK = 0  #: the end of a chunk, which is no operation; those are numbered as in logs
@@ -30,7 +31,7 @@ class Entry(Struct):
     #: Bits of the argument words, by number, that alone say how long an index takes, which waits for nothing; or 0.
     pacing: int
     #: Paces: measured cost of an index with given words of those, as a digest of them (high bits) and picoseconds (low bits).
-    paces: Atomic[int] = words(PACES)
+    paces: Atomic[int] = words(PACE_SETS * PACES)
 
 
 class Record(Struct):
@@ -258,7 +259,7 @@ class Helper(Struct):
 
     until: int  #: when it stops helping, ns; 0 once it is called away
     descriptor: int  #: readable when it is called away; or -1
-    looked: int  #: when it last polled that, ns
+    looked: int  #: when it last polled that, or looked at the clock where it has none to poll, ns
     polled: Cell[int]  #: ``struct pollfd``
     longest: int  #: longest index that it may run, ns: within an index it cannot be called away
     off: int  #: for how long (ns) it has had no core in all, as ``Worker.off``

@@ -172,9 +172,9 @@ BRIEF: Final = 1_000_000
 #: How often (ns) the lookout looks whether a queue waits that nobody serves. Larger: such a queue waits for longer; smaller:
 #: more wake-ups.
 LOOKOUT: Final = 4_000_000
-#: How long (ns) after that it looks whether the queue still waits. Larger: the queue waits for longer; smaller: the lookout
-#: takes what its submitter is about to run.
-DOUBT: Final = 500_000
+#: How long (ns) after that it looks whether the queue still waits: a slice of others, which may have its submitter's core.
+#: Larger: the queue waits for longer; smaller: the lookout takes what its submitter is about to run.
+DOUBT: Final = 4_000_000
 
 # The portable executor, whose steps cost a microsecond
 

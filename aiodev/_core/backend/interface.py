@@ -399,6 +399,10 @@ class Executor(ABC):
         ``duration`` is 0 the thread may help meanwhile, which may take longer.
         """
 
+    def is_crowded(self) -> bool:
+        """Whether ``spin`` ends early, since other processes want the cores: one in vain has cost next to nothing."""
+        return False
+
     def help(self, queue: int, value: int, duration: int, descriptor: int) -> bool:
         """Do a part of what ``value`` waits for in this thread, without the GIL, for about ``duration`` ns at most.
 

@@ -36,7 +36,7 @@ class _Refusing(Executor):
     launch = copy = fill = wait = wait_over = create_gate = gate = open_gate = stamp = withdraw = call_native = trace = _refuse
     create_buffer = destroy_buffer = buffer_obstacle = execute = _refuse
     create_schedule = destroy_schedule = execute_schedule = _refuse
-    foreign_wait = wait_foreign = spin = help = create_waker = collect = arm = faults = forgive = _refuse
+    foreign_wait = wait_foreign = spin = is_crowded = help = create_waker = collect = arm = faults = forgive = _refuse
 
 
 class Lost(_Refusing):

@@ -6,7 +6,7 @@ After a spin in vain a timeline's waits park, until one is over soon enough that
 vain again and again, it takes more and more such waits, of which a long one takes back half. So where kernels are long nobody
 spins. Behind many spins that were not in vain, one that was changes nothing: a system keeps every thread from its core now and
 then, and to park takes as long again. Where other processes want the cores as well the executor ends a spin at once: its
-threads learn that from each other.
+threads learn that from each other, and a timeline learns nothing from that.
 
 Who spins does short work itself meanwhile. On a single core, where nobody spins, what is left of a spin is to do that at once,
 without a turn of the loop first; and waits learn in the same way whether it pays.
@@ -49,7 +49,9 @@ def spin(timeline: Timeline, value: int) -> bool:
         if doubts > -MOST_TRUST:
             timeline.spin_doubts = doubts // 2 if doubts > 0 else doubts - 1
         return True
-    if doubts <= -MOST_TRUST:  # one that is late among many that were not
+    if _MOST_NS and operations.is_crowded():
+        pass  # a spin that ended at once, or a thread that was kept from its core, says nothing of how long operations take
+    elif doubts <= -MOST_TRUST:  # one that is late among many that were not
         timeline.spin_doubts = 0
     else:
         timeline.spin_doubts = min(MOST_DOUBTS, 2 * max(0, doubts) + 1)

@@ -38,17 +38,32 @@ def note_offer(worker: Worker | None, helper: Helper | None, duration: int) -> N
 
 
 @inner
+def lost_time(helper: Helper, time: int) -> int:
+    """For how long (ns) a helper has had no core since that was last looked at, up to ``time``, which is now.
+
+    If nothing calls it away but the end of its time, it has that much more: what it has begun it goes on with. A worker that
+    took it over would have to wait for a core as well, and then this thread once more, to be resumed.
+    """
+    off = time - thread_time()
+    lost = max(0, off - helper.off)
+    helper.off = off
+    if helper.descriptor == -1:
+        helper.until += lost
+    return lost
+
+
+@inner
 def on_core(queue: Queue, worker: Worker | None, helper: Helper | None, time: int, duration: int) -> int:
     """For how much of the ``duration`` ns up to ``time`` this thread had a core: what others took is not the queue's."""
     if duration < SUSPICIOUS:
         return duration
-    off, lost = time - thread_time(), 0
+    lost = 0
     if worker is not None:
+        off = time - thread_time()
         lost = off - worker.off
         worker.off = off
     elif helper is not None:
-        lost = off - helper.off
-        helper.off = off
+        lost = lost_time(helper, time)
     if min(lost, duration) > TAKEN and queue.priority < LOW:
         note_crowd(queue.range_device.crowd, time)
     return max(0, duration - max(0, lost))

@@ -203,6 +203,10 @@ class NativeExecutor(HostExecutor):
         """See the ABC."""
         self._crowd.coalesces = int(coalesced)
 
+    def is_crowded(self) -> bool:
+        """See the ABC. Where this process has one core, its own threads are the crowd."""
+        return time.monotonic_ns() < self._crowd.until.value
+
     def share_core(self, shared: bool) -> None:
         """See the ABC. One core is crowded for good: each worker that is woken takes it from the thread that submits."""
         crowd = self._crowd

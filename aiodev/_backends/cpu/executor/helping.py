@@ -132,7 +132,7 @@ def go_on(device: Device, helper: Helper, queue: Queue, value: int) -> None:
             break
         if not step(device, None, helper, queue):
             return
-    hand_back(queue)
+    hand_back(queue, helper.descriptor == -1 and queue.completed.value < value)
 
 
 @inner
@@ -185,7 +185,8 @@ def wait_helping(queue: Queue, value: int, patience: int, longest: int, descript
                 helping = False
                 queue.helpers.fetch_add(-1)
                 wake_for_range(queue.range_device, queue)
-                send_for_worker(queue.device)
+                if descriptor != -1:  # else this thread goes on to help in another way, or to park, and sends for one then
+                    send_for_worker(queue.device)
             pause()
         time = now()
         if time - seen > TAKEN:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from aiodev._backends.cpu.executor.affinity import note_core, this_core
 from aiodev._backends.cpu.executor.coalescing import ring_held
-from aiodev._backends.cpu.executor.core_time import offer_core, offer_core_in_turn, on_core, on_core_in_turn
+from aiodev._backends.cpu.executor.core_time import lost_time, offer_core, offer_core_in_turn, on_core, on_core_in_turn
 from aiodev._backends.cpu.executor.crowding import alone_until, note_calm
 from aiodev._backends.cpu.executor.fairness import arrive, charge, charge_spent, depart, is_ahead, move, spend
 from aiodev._backends.cpu.executor.ready_queue import (
@@ -20,7 +20,7 @@ from aiodev._backends.cpu.executor.ready_queue import (
     wake_for_range,
     wake_worker,
 )
-from aiodev._backends.cpu.structs import PACES, Device, Entry, Helper, KernelRecord, Outcome, Queue, Worker
+from aiodev._backends.cpu.structs import PACE_SETS, PACES, Device, Entry, Helper, KernelRecord, Outcome, Queue, Worker
 from aiodev._backends.cpu.tuning import (
     ALONE,
     CHUNK,
@@ -31,6 +31,7 @@ from aiodev._backends.cpu.tuning import (
     SERIAL_BELOW,
     SHORT,
     SLICE,
+    TAKEN,
 )
 from aiodev._backends.executor.locking import lock, unlock
 from aiodev._core.backend.interface import BLOCKED
@@ -155,13 +156,14 @@ def expected_cost(helper: Helper, record: KernelRecord) -> int:
 @inner
 def pace_place(entry: Entry, digest: int) -> Atomic[int]:
     """The word that has, or will have, the cost of an index with arguments of this digest."""
-    place = entry.paces[digest & (PACES - 1)]
+    paces = entry.paces[PACES * (digest % PACE_SETS)]
+    place = paces[digest // PACE_SETS % PACES]
     for number in range(PACES):
-        pace = entry.paces[number].load()
+        pace = paces[number].load()
         if pace >> PACE_BITS == digest:
-            return entry.paces[number]
+            return paces[number]
         if pace == 0:
-            place = entry.paces[number]
+            place = paces[number]
     return place
 
 
@@ -320,9 +322,13 @@ def join_range(device: Device, worker: Worker | None, helper: Helper | None, que
 
 @inner
 def time_left(helper: Helper, time: int) -> int:
-    """For how long (ns) from ``time`` on a helper may go on."""
-    descriptor = helper.descriptor
-    if descriptor >= 0 and time - helper.looked > LOOK_EVERY:
+    """For how long (ns) from ``time`` on, which is now, a helper may go on."""
+    descriptor, looked = helper.descriptor, helper.looked
+    if descriptor == -1:
+        helper.looked = time
+        if time - looked > TAKEN:
+            lost_time(helper, time)
+    elif descriptor >= 0 and time - looked > LOOK_EVERY:
         helper.looked = time
         helper.polled.value = descriptor | POLLIN << 32
         if c_poll(helper.polled, 1, 0) != 0:

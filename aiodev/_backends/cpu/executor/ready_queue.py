@@ -136,12 +136,17 @@ def send_another(device: Device) -> None:
 
 
 @inner
-def put_back(queue: Queue) -> None:
-    """Make a queue ready again that this worker has served."""
+def put_back(queue: Queue, waited_for: bool) -> None:
+    """Make a queue ready again that this thread has served.
+
+    Where it goes on to wait for that, to run more of it or to park, the lookout is enough until then, as in ``begin_queue``.
+    """
     device = queue.device
     lock(device.lock)
     line_up(device, queue)
-    sleeper = pop_sleeper(device)
+    sleeper: Worker | None = None
+    if not waited_for or device.lookout.value is None or device.pending.value > 1:
+        sleeper = pop_sleeper(device)
     unlock(device.lock)
     wake_worker(sleeper)
 

@@ -133,11 +133,11 @@ def take_up(queue: Queue) -> None:
 
 
 @inner
-def hand_back(queue: Queue) -> None:
+def hand_back(queue: Queue, waited_for: bool) -> None:
     """Make a queue that this thread holds ready again; its next operation has not begun, but for that of a command buffer."""
     within = queue.cursor.mark & OPERATION_MASK >= OP_COMMAND
     queue.begun.store(queue.completed.value + (1 if within else 0))
-    put_back(queue)
+    put_back(queue, waited_for)
 
 
 @inner
@@ -409,7 +409,7 @@ def drain(device: Device, worker: Worker | None, queue: Queue) -> None:
     while not turn_is_over(device, worker, queue):
         if not step(device, worker, None, queue):
             return
-    hand_back(queue)
+    hand_back(queue, False)
 
 
 @exported(void(int64, int64), nogil=True)
@@ -428,7 +428,7 @@ def work(device: Device, worker: Worker) -> None:
             if not finish(device, worker, queue, queue.cursor, queue.completed.value + 1):
                 continue
             if queue.device != device:
-                hand_back(queue)
+                hand_back(queue, False)
                 continue
         drain(device, worker, queue)
     device.left.fetch_add(1)
