@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import aiodev
-from aiodev.kernels.arguments import arrays_of, broadcast, checked_axis, whole_numbers
+from aiodev.kernels.arguments import arrays_of, broadcast, checked_axis, flags, whole_numbers
 
 __all__ = [
     "broadcast_arrays",
@@ -58,6 +58,7 @@ def reshape(x: aiodev.Array, /, shape: int | Sequence[int], *, copy: bool | None
         copy: True for a copy in any case, False for a view or an error.
 
     Raises:
+        TypeError: ``copy`` is none of True, False and None.
         ValueError: the shape has another number of elements; or ``copy=False``, and no view has it.
 
     Example:
@@ -69,6 +70,8 @@ def reshape(x: aiodev.Array, /, shape: int | Sequence[int], *, copy: bool | None
                [4, 5]])
     """
     (x,) = arrays_of("reshape", x=x)
+    if copy is not None:
+        flags("reshape", copy=copy)
     view = x.reshape(shape)
     is_copy = view.address != x.address and view.size > 0
     if copy is False and is_copy:

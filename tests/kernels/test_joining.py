@@ -224,6 +224,8 @@ def test_reshape_copies_as_it_is_told() -> None:
     assert kernels.reshape(x.T, (2, 3), copy=None).address != x.address
     with pytest.raises(ValueError, match=r"reshape: copy=False, but no view of the shape \(3, 2\)"):
         kernels.reshape(x.T, (6,), copy=False)
+    with pytest.raises(TypeError, match="reshape: copy: expected True or False, got ndarray"):
+        kernels.reshape(x, (6,), copy=np.arange(4))
     for view in (x, x.T):
         copied = kernels.reshape(view, (6,), copy=True)
         assert copied.address != x.address
