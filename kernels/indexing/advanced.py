@@ -384,7 +384,7 @@ def _places(item: aiodev.Array | _Host, lengths: Sequence[int], axis: int) -> Se
 def _check_mask(mask: aiodev.Array | _Host, lengths: Sequence[int], axis: int) -> None:
     """Check that a mask has the lengths of its dimensions, or 0, as NumPy's: then it chooses nothing."""
     if any(own not in (0, length) for own, length in zip(mask.shape, lengths, strict=False)) or mask.ndim != len(lengths):
-        raise IndexError(f"a mask of the shape {mask.shape} for dimensions {axis}… of the lengths {tuple(lengths)}")
+        raise IndexError(f"index: a mask of the shape {mask.shape} for dimensions {axis}… of the lengths {tuple(lengths)}")
 
 
 def _on_device(indices: aiodev.Array | _Host, length: int, dim: int, x: aiodev.Array) -> aiodev.Array:

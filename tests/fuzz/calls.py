@@ -27,7 +27,7 @@ import sys
 import traceback
 import types
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -230,8 +230,8 @@ def _called_in(error: BaseException, file: str, function: str) -> bool:
     return any(frame.filename.endswith(file) and frame.name == function for frame in traceback.extract_tb(error.__traceback__))
 
 
-def fault_of(target: Target, own: Any, error: BaseException) -> str | None:
-    """What is wrong with the way in which a call was refused, or None."""
+def fault_of(target: Target, own: Any, given: Sequence[Any], error: BaseException) -> str | None:
+    """What is wrong with the way in which a call with ``given`` arguments was refused, or None."""
     if isinstance(error, HostileError) or is_bystander(error):
         return None
     if target.name.startswith(BODIES):
@@ -256,7 +256,8 @@ def fault_of(target: Target, own: Any, error: BaseException) -> str | None:
     if isinstance(error, aiodev.AiodevError | TimeoutError | MemoryError | BufferError | asyncio.InvalidStateError):
         return None  # they say what happened to what
     words = set(re.findall(r"[A-Za-z_]\w*", text))
-    if not words & {*names_of(target), getattr(own, "name", None)}:
+    functions = [getattr(value, "__name__", None) for value in given if callable(value)]  # what is made of one has its name
+    if not words & {*names_of(target), getattr(own, "name", None), *functions}:
         return "names neither the function nor a parameter"
     return None
 
@@ -356,7 +357,7 @@ class Fuzzer:
             await self.finish(result, context, target, [*positional, *named.values()])
             outcome = None
         except (Exception, asyncio.CancelledError) as error:
-            outcome = fault_of(target, own, error)
+            outcome = fault_of(target, own, positional, error)
             if outcome is not None:
                 self.complain(target, outcome, error, shown)
             del error
