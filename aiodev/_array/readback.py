@@ -76,10 +76,8 @@ in_child(_readers.clear)
 
 
 async def read(array: Protocols) -> HostArray:
-    """A copy of the array on the host."""
-    at_once = read_at_once(array)
-    if at_once is None:
-        at_once = _read_soon(array)
+    """A copy of the array on the host, for whom ``read_at_once`` had none."""
+    at_once = _read_soon(array)
     while at_once is None and (ahead := _not_to_be_held_for(array._buffer)):
         for timeline, value in ahead:
             await Reached(timeline, value)

@@ -1,7 +1,8 @@
 """Functions that are captured when they are first called with arguments of some kind, and replayed from then on.
 
 The arrays of a call are put in the place of those that the function was captured with, and so is fresh memory in the place of
-each result: as for the function itself, results are the caller's. Nothing is copied.
+each result: as for the function itself, results are the caller's. Nothing is copied but numbers that are returned. The function
+is captured with arrays of memory of their own, since what it closes over may be an array of that call.
 
 Any thread may call. From the first argument that is put in its place to the submission a call is alone with its capture: a
 lock is held, and a plain function is captured under it. A coroutine function may wait while it is captured, so those who
@@ -39,6 +40,7 @@ from aiodev._graph.input import Place
 from aiodev._graph.recorder import Recorder
 from aiodev._memory.allocators import allocator_of
 from aiodev._memory.buffer import Buffer
+from aiodev._memory.tuning import GRANULE
 
 __all__ = ["Graphed", "make_graphed"]
 
@@ -137,8 +139,8 @@ class Graphed(Generic[P, R]):
                 if captured is None:
                     captured = _Captured()
                     with captured.recording(tree, leaves, stream.device) as (own, named):
-                        result = await self._function(*own, **named)  # type: ignore[misc]
-                    self._enter(key, captured.finish(result, leaves))
+                        result = captured.delivered(await self._function(*own, **named))  # type: ignore[misc]
+                    self._enter(key, captured.finish(result))
         self._enter_usual(usual, captured)
         return self._submit(captured, leaves, stream)
 
@@ -176,7 +178,8 @@ class Graphed(Generic[P, R]):
                 getattr(result, "close", lambda: None)()
                 what = "makes coroutines, and is no coroutine function; write one that awaits them"
                 raise TypeError(f"make_graphed: {self._function!r} {what}")
-        return self._enter(key, captured.finish(result, leaves))
+            result = captured.delivered(result)
+        return self._enter(key, captured.finish(result))
 
     def _enter(self, key: Hashable, made: _Captured) -> _Captured:
         with self._lock:
@@ -273,7 +276,7 @@ def _read_value(value: Any, key: list[Any], leaves: list[Any]) -> bool:
     key.append(kind)
     if kind in _CONSTANTS:
         key.append(value)
-        return value != 0 or kind is not float  # there are two zeros
+        return kind is not float or (value != 0 and value == value)  # there are two zeros, and NaN
     if kind is tuple or kind is list:
         key.append(len(value))
         return all(_read_value(one, key, leaves) for one in value)
@@ -329,28 +332,45 @@ class _Captured:
         """Capture what is submitted in the block, which calls the function with the arguments that it is given."""
         block = capture()
         self.device = device
+        self._leaves = _stand_ins(leaves)
         self._graph = graph = block._enter(Stream(device))
         self._recorder = recorder = graph._recording()
         is_whole = False
-        recorder.inputs.update(leaf._buffer for leaf in leaves if isinstance(leaf, Array))
+        recorder.inputs.update(leaf._buffer for leaf in self._leaves if isinstance(leaf, Array))
         try:
             self._numbers = [n for n, leaf in enumerate(leaves) if not isinstance(leaf, Array)]
             self._own = {n: graph.input(str(n), leaves[n]) for n in self._numbers}
-            yield _join(tree, iter([self._own.get(n, leaf) for n, leaf in enumerate(leaves)]))
+            yield _join(tree, iter([self._own.get(n, leaf) for n, leaf in enumerate(self._leaves)]))
             is_whole = True
         finally:
             block._leave(is_whole)
 
-    def finish(self, result: Any, leaves: Sequence[Any]) -> _Captured:
+    def delivered(self, result: Any) -> Any:
+        """What the function has returned, with copies of numbers, which each call writes anew; to be called in the block."""
+        arrays: list[Array] = []
+        tree = _split(result, arrays, _is_array)
+        numbers = {number._buffer: number for number in self._own.values()}
+        copies: dict[Buffer, Array] = {}
+        for n, array in enumerate(arrays):
+            buffer = array._buffer
+            if buffer in numbers:
+                number = numbers[buffer]
+                copy = copies.get(buffer)
+                if copy is None:
+                    copy = copies[buffer] = number._copied(number.device)
+                arrays[n] = array_of(copy._buffer, copy._address + array._address - number._address, array._form)
+        return _join(tree, iter(arrays))
+
+    def finish(self, result: Any) -> _Captured:
         """Find out what moves with arguments and results; gives itself."""
         arrays: list[Array] = []
-        self._tree = _split(result, arrays, lambda value: isinstance(value, Array))
-        self._arguments = self._find_arguments(leaves)
-        self._find_results(arrays, leaves, self._recorder, {array._buffer for array in self._own.values()})
+        self._tree = _split(result, arrays, _is_array)
+        self._arguments = self._find_arguments(self._leaves)
+        self._find_results(arrays, self._leaves, self._recorder)
         #: Of each buffer of arguments, and of each of results.
         self._places = [argument.places for argument in self._arguments] + [made.places for made in self._made]
         self._number_arrays = [self._own[n] for n in self._numbers]
-        del self._recorder, self._own
+        del self._recorder, self._own, self._leaves
         self._words: _Words | None = None
         self._shares_state = any(self._graph._sealed().held.values())
         return self
@@ -368,14 +388,12 @@ class _Captured:
             first, last = min(first for first, _ in spans), max(last for _, last in spans)
             places = graph._inputs.find_places(first, last, leaves[members[0]]._address)
             if buffer in resources.held:
-                arguments.append(_Argument(members[0], resources.held[buffer], buffer in resources.followed, places))
-                if not graph._inputs.uses_otherwise(buffer, places):
-                    del resources.held[buffer]
-                    resources.followed.discard(buffer)
+                arguments.append(_Argument(members[0], resources.held.pop(buffer), buffer in resources.followed, places))
+                resources.followed.discard(buffer)
         resources.sort_uses()
         return arguments
 
-    def _find_results(self, found: list[Array], leaves: Sequence[Any], recorder: Recorder, numbers: set[Buffer]) -> None:
+    def _find_results(self, found: list[Array], leaves: Sequence[Any], recorder: Recorder) -> None:
         """What each array of the result is, and the memory that is made anew for each call."""
         graph, resources, made = self._graph, self._graph._sealed(), recorder.memory.made
         first = {leaf._buffer: n for n, leaf in reversed(list(enumerate(leaves))) if isinstance(leaf, Array)}
@@ -391,11 +409,12 @@ class _Captured:
                     continue
                 n = first[buffer]
                 self._results.append(_Result(None, n, -1, array._address - leaves[n]._address, array._form))
-            elif buffer in made and buffer not in numbers and buffer not in recorder.stationary:
+            elif buffer in made and buffer not in recorder.stationary:
                 if buffer not in buffers:
-                    buffers[buffer], nbytes = len(self._made), made[buffer]
-                    places = graph._inputs.find_places(buffer.address, buffer.address + max(1, nbytes), buffer.address)
-                    self._made.append(_Made(nbytes, places))
+                    buffers[buffer], one = len(self._made), made[buffer]
+                    places = graph._inputs.find_places(buffer.address, buffer.address + max(1, one.nbytes), buffer.address)
+                    places = [place for place in places if one.may_be_used_by(place[0].nodes[place[1]])]
+                    self._made.append(_Made(one.nbytes, places))
                 distance = array._address - buffer.address
                 self._results.append(_Result(None, -1, buffers[buffer], distance, array._form))
             else:
@@ -466,6 +485,38 @@ class _Captured:
         return array_of(base._buffer, base._address + result.distance, result.form)
 
 
+def _stand_ins(leaves: Sequence[Any]) -> list[Any]:
+    """Arrays like those of a call, in memory of their own, and the numbers: the function is captured with them.
+
+    What the function closes over may be an array of the call, or share memory with one, and other calls do not move that.
+    """
+    spans: dict[Buffer, tuple[int, int]] = {}
+    arrays = [leaf for leaf in leaves if isinstance(leaf, Array)]
+    for leaf in arrays:
+        first, last = span(leaf)
+        begin, end = spans.get(leaf._buffer, (first, last))
+        spans[leaf._buffer] = min(begin, first), max(end, last)
+    moved: dict[Buffer, tuple[Buffer, int]] = {}
+    for leaf in arrays:
+        if leaf._buffer not in moved:
+            begin, end = spans[leaf._buffer]
+            timeline, offset = current_stream(leaf.device).timeline, begin % GRANULE
+            own = allocator_of(timeline).allocate(end - begin + offset, timeline)
+            moved[leaf._buffer] = own, own.address + offset - begin
+    made: list[Any] = []
+    for leaf in leaves:
+        if isinstance(leaf, Array):
+            buffer, distance = moved[leaf._buffer]
+            made.append(array_of(buffer, leaf._address + distance, leaf._form))
+        else:
+            made.append(leaf)
+    return made
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, Array)
+
+
 def _is_leaf(value: Any) -> bool:
     return isinstance(value, Array | np.generic)
 
@@ -514,6 +565,8 @@ def _frozen(tree: Any, name: str) -> Hashable:
         shown = arguments.shown(tree)
         expected = "examples and arguments are arrays, or constants that can be hashed"
         raise TypeError(f"graphed {name}: {expected}, not {shown}{arguments.advice(tree)}") from None
+    if kind is float or kind is complex:
+        return kind, repr(tree)  # there are two zeros, and NaN is no other than NaN
     return kind, tree
 
 
@@ -539,7 +592,9 @@ def make_graphed(function: Callable[P, R], /, *examples: Any, most: int = 8) -> 
     other streams, unless the function writes to arrays that it closes over: then they would go on with half of what it wrote,
     and fail with it. Any thread may call. A forked child captures anew.
 
-    The function runs when it is captured, and not for each call: what it prints, or counts, it does once for each kind.
+    The function runs when it is captured, and not for each call: what it prints, or counts, it does once for each kind. It is
+    given arrays like those of the call, in memory of their own without values. So what it closes over stays what it is, whether
+    a call has that as an argument or not.
 
     Args:
         function: what is captured; a plain function that submits, and waits for nothing; or a coroutine function that waits

@@ -268,16 +268,32 @@ class Replays:
             )
 
 
+class Made(NamedTuple):
+    """Memory that a capture has made.
+
+    Attributes:
+        nbytes: how many bytes were asked for.
+        behind: how many operations each stream had been given by then: they may use the same memory, for something else.
+    """
+
+    nbytes: int
+    behind: tuple[int, ...]
+
+    def may_be_used_by(self, node: Node) -> bool:
+        """Whether the node was captured when this memory had been made."""
+        return node.lane >= len(self.behind) or node.value > self.behind[node.lane]
+
+
 class Memory:
     """The memory of a graph: a pool, which is made when something is first allocated, and whose buffers are listed.
 
     Attributes:
-        made: memory that the capture has made and that is not free again, and how many bytes were asked for.
+        made: memory that the capture has made and that is not free again.
         replays: of the graphs that share it.
     """
 
     def __init__(self, device: Device, pool: MemoryPool | None) -> None:
-        self.made: weakref.WeakKeyDictionary[Buffer, int] = weakref.WeakKeyDictionary()
+        self.made: weakref.WeakKeyDictionary[Buffer, Made] = weakref.WeakKeyDictionary()
         self._used: list[tuple[int, int]] = []  # from where to where operations have memory, or had
         self._all: list[Buffer] = []  # in debug mode, which takes what is written to after it was freed for a fault
         self.replays = Replays() if pool is None else _replays.setdefault(pool, Replays())
@@ -305,7 +321,8 @@ class Memory:
     def allocate(self, nbytes: int, timeline: Timeline) -> Buffer:
         """See :meth:`CachingAllocator.allocate`."""
         buffer = self.pool._allocator.allocate(nbytes, timeline)
-        self.made[buffer] = nbytes
+        recorder = timeline.recording
+        self.made[buffer] = Made(nbytes, recorder.progress() if isinstance(recorder, Recorder) else ())
         self._used.append((buffer.address, buffer.address + buffer.block.size))
         if settings.debug:
             self._all.append(buffer)
@@ -333,7 +350,7 @@ class Memory:
             aside.append(buffer)
 
 
-def _unpin(allocator: CachingAllocator, made: weakref.WeakKeyDictionary[Buffer, int]) -> None:
+def _unpin(allocator: CachingAllocator, made: weakref.WeakKeyDictionary[Buffer, Made]) -> None:
     """The graph is gone: its memory may go back, that of arrays which outlive it when they are dropped."""
     for buffer in list(made):
         weakref.finalize(buffer, allocator.return_abandoned).atexit = False
@@ -491,6 +508,10 @@ class Recorder(Executor):
         for other, value in points:
             if other.recording is self:
                 timeline.join(other, value, other.clock_at(value))
+
+    def progress(self) -> tuple[int, ...]:
+        """How many operations each stream was given so far."""
+        return tuple([counters[SUBMITTED] for counters in self._counters[1:]])
 
     def made(self, buffer: Buffer) -> bool:
         """Whether the capture has made memory."""

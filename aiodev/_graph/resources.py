@@ -78,7 +78,10 @@ class Resources:
             else:
                 buffer._record_read(timeline, value)
         for buffer in self._written:
-            buffer._record_write(timeline, value)
+            if buffer._writer is timeline and buffer._written < value:
+                buffer._written = value
+            else:
+                buffer._record_write(timeline, value)
         made, gone = self.made, False
         for reference in made:
             memory = reference()

@@ -190,6 +190,84 @@ async def test_calls_of_any_kind(device: str, seed: int) -> None:
         assert np.array_equal(await array.numpy(), host)
 
 
+def mixed(xp: Any, chance: random.Random, x: Any, y: Any) -> Any:
+    """Steps at random, of parts of what each of them has just made, and dropped: results come to lie where those were."""
+    length, h = x.shape[0], x
+    for _ in range(chance.randint(1, 6)):
+        at = chance.randrange(1, length)
+        match chance.randrange(5):
+            case 0:
+                t = xp.concat([h, y])
+                h = t[:length] * t[-length:]
+            case 1:
+                t = h * 2
+                h = t[::-1] + y[:1]
+            case 2:
+                t = h - y
+                h = xp.concat([t[at:], t[:at]])
+            case 3:
+                t = xp.tanh(h)
+                h = t + t[at : at + 1]
+            case _:
+                t = h
+                h = xp.sort(h) + y
+        del t
+    return h[: chance.randint(1, length)] * 1.5
+
+
+@pytest.mark.parametrize("seed", some(range(200), 12))
+async def test_results_lie_where_other_arrays_were(device: str, seed: int) -> None:
+    """What was there before is the graph's own, however much larger it was."""
+    length = random.Random(seed).choice([2, 5, 20, 64, 200])
+    graphed = aiodev.make_graphed(lambda x, y: mixed(kernels, random.Random(seed), x, y))
+    for call in range(3):
+        x, y = np.random.default_rng([seed, call]).standard_normal((2, length))
+        found = await graphed(aiodev.asarray(x, device=device), aiodev.asarray(y, device=device)).numpy()
+        np.testing.assert_allclose(found, mixed(np, random.Random(seed), x, y), rtol=1e-12)
+    assert graphed.captures == 1
+
+
+async def test_an_argument_that_the_function_closes_over_too(device: str) -> None:
+    """Whichever call comes first: another one has other arguments, and the same closure."""
+    w = floats(10, 20, 30, device=device)
+    plus = aiodev.make_graphed(lambda x: x + w)
+    part = aiodev.make_graphed(lambda x: x + w[1:2])
+    for x, y in ((w, floats(1, 2, 3, device=device)), (floats(4, 5, 6, device=device), w)):
+        for given in (x, y):
+            values = await given.numpy()
+            assert await plus(given).tolist() == (values + [10, 20, 30]).tolist()
+            assert await part(given).tolist() == (values + 20).tolist()
+
+    def grow(x: aiodev.Array) -> aiodev.Array:
+        w[:] = w + x
+        return x * 2
+
+    grown, other = aiodev.make_graphed(grow), floats(1, 1, 1, device=device)
+    assert await grown(w).tolist() == [40, 80, 120]  # of what it is by then
+    assert await grown(other).tolist() == [2, 2, 2]
+    assert await w.tolist() == [21, 41, 61] and await other.tolist() == [1, 1, 1]
+
+
+async def test_numbers_among_the_results(device: str) -> None:
+    """They are the caller's, as other results, and a part of one is a part of it."""
+    graphed = aiodev.make_graphed(lambda x, s: (x + s, s, s.reshape(1)))
+    results = [graphed(floats(1, device=device), np.float64(k)) for k in range(3)]
+    for k, (total, number, part) in enumerate(results):
+        assert [await total.tolist(), await number.item(), await part.tolist()] == [[1 + k], k, [k]]
+        assert number._buffer is part._buffer and number._address == part._address
+    assert graphed.captures == 1
+
+
+async def test_constants_that_are_alike(device: str) -> None:
+    """There are two zeros, of which each is a constant of its own, and NaN is no other than NaN."""
+    graphed = aiodev.make_graphed(lambda x, s: 1 / (x * s))
+    for number in (0.0, -0.0, 0.0):
+        assert await graphed(floats(1, device=device), number).tolist() == [math.copysign(math.inf, number)]
+    for _ in range(3):
+        assert math.isnan(await graphed(floats(1, device=device), float("nan")).item())
+    assert graphed.captures == 3
+
+
 async def test_closed_over_arrays_are_held(device: str) -> None:
     """Arrays that are no arguments, such as weights, are the same in every call, and live as long as the captures."""
     weights = floats(10, 20, 30, device=device)
