@@ -26,6 +26,7 @@ __all__ = [
     "extent",
     "index_layout",
     "is_contiguous",
+    "is_part",
     "leave",
     "overlaps",
     "packed_strides",
@@ -148,6 +149,39 @@ def overlaps(first: Layout, itemsize: int, second: Layout, other_size: int, dist
         )
     except TooHardError:
         return True
+
+
+def is_part(part: Layout, itemsize: int, whole: Layout, whole_size: int, distance: int) -> bool:
+    """Whether all bytes of a layout, which begins ``distance`` bytes behind another, are bytes of that.
+
+    As far as that is seen axis by axis: of basic slices, reshaped, it is; False of an antidiagonal, too.
+    """
+    low, high = extent(part, itemsize)
+    if low == high:
+        return True
+    axes = [(abs(stride), length) for length, stride in zip(whole.shape, whole.strides, strict=True) if length > 1 and stride]
+    axes = sorted([*axes, (1, whole_size)])
+    merged = axes[:1]
+    for stride, length in axes[1:]:
+        inner, count = merged[-1]
+        merged[-1:] = [(inner, count * length)] if stride == inner * count else [(inner, count), (stride, length)]
+    merged.reverse()
+
+    def steps(nbytes: int) -> list[int]:
+        """How far that is along each axis, from the longest strides on."""
+        found = []
+        for stride, _ in merged:
+            found.append(nbytes // stride)
+            nbytes %= stride
+        return found
+
+    first = low + distance - extent(whole, whole_size)[0]
+    if first < 0:
+        return False
+    reached = steps(first)
+    for length, stride in [*zip(part.shape, part.strides, strict=True), (itemsize, 1)]:
+        reached = [at + (length - 1) * step for at, step in zip(reached, steps(abs(stride)), strict=True)]
+    return all(at < length for at, (_, length) in zip(reached, merged, strict=True))
 
 
 #: Beyond this many bytes no library takes a stride.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from aiodev._array.array import Array
-from aiodev._array.layout import extent
+from aiodev._array.layout import Layout, extent, packed_strides
 from aiodev._graph.recorder import Branch, Node, Round
 
 __all__ = ["Access", "accesses", "span"]
@@ -31,6 +30,8 @@ class Access(NamedTuple):
         first: the first byte that is used.
         last: behind the last one; as ``first`` where nothing is.
         writes: whether it may be written.
+        layout: of what is used, as an array from that address on.
+        itemsize: of that, in bytes.
     """
 
     at: int
@@ -38,6 +39,8 @@ class Access(NamedTuple):
     first: int
     last: int
     writes: bool
+    layout: Layout
+    itemsize: int
 
 
 def accesses(node: Node) -> Iterator[Access]:
@@ -47,26 +50,23 @@ def accesses(node: Node) -> Iterator[Access]:
         return
     if isinstance(node, Branch):
         if words[1]:
-            yield Access(0, words[0], words[0], words[0] + _WORD, False)
+            yield _run(0, words[0], _WORD, False)
     elif node.kind == "copy":
         for at, writes in ((0, True), (1, False)):
-            yield Access(_WORD * at, words[at], words[at], words[at] + node.size, writes)
+            yield _run(_WORD * at, words[at], node.size, writes)
     elif node.kind == "fill":
-        yield Access(0, words[0], words[0], words[0] + node.size * (len(node.block) - _WORD), True)
+        yield _run(0, words[0], node.size * (len(node.block) - _WORD), True)
     elif node.kernel is not None:
         for argument in node.kernel.spec.parse_arguments():
             if argument.is_array:
                 place = argument.offset // _WORD
                 address, *lengths = words[place : place + argument.words]
-                low, high = _extent(lengths[: argument.ndim], lengths[argument.ndim :], argument.itemsize)
-                yield Access(argument.offset, address, address + low, address + high, not argument.readonly)
+                shape, strides, itemsize = tuple(lengths[: argument.ndim]), tuple(lengths[argument.ndim :]), argument.itemsize
+                layout = Layout(shape, strides or packed_strides(shape, itemsize))
+                low, high = extent(layout, itemsize)
+                yield Access(argument.offset, address, address + low, address + high, not argument.readonly, layout, itemsize)
 
 
-def _extent(shape: list[int], strides: list[int], itemsize: int) -> tuple[int, int]:
-    """Where elements begin and end, in bytes from the first one."""
-    if 0 in shape:
-        return 0, 0
-    if not strides:
-        return 0, math.prod(shape) * itemsize
-    reach = [(length - 1) * stride for length, stride in zip(shape, strides, strict=True)]
-    return sum(step for step in reach if step < 0), sum(step for step in reach if step > 0) + itemsize
+def _run(at: int, address: int, nbytes: int, writes: bool) -> Access:
+    """Bytes without gaps."""
+    return Access(at, address, address, address + nbytes, writes, Layout((nbytes,), (1,)), 1)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from aiodev._array.array import Array
 from aiodev._array.dtypes import parse_dtype
+from aiodev._array.overlap import overlap
 from aiodev._core import arguments, callsites
 from aiodev._core.at_fork import in_child
 from aiodev._core.errors import BadForkError, refused
@@ -19,7 +20,6 @@ from aiodev._core.streams.completion import Completion, several
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
 from aiodev._core.waiting.reactor import starting
-from aiodev._graph.access import span
 from aiodev._graph.block import Block
 from aiodev._graph.deserialize import Loaded, check_document, find_kernels
 from aiodev._graph.export import as_dot, as_table
@@ -103,8 +103,9 @@ class Graph:
     def input(self, name: str, value: Any, dtype: Any = None) -> Array:
         """Name an array, or a number, that :meth:`update` can change; in the block that captures the graph.
 
-        An array stays as it is, and is given back. A number becomes an array without dimensions, in memory of the graph, which
-        kernels read: a position, a length, a factor.
+        An array stays as it is, and is given back. Another one takes its place, and that of its parts, by whatever name the
+        capture uses them. A number becomes an array without dimensions, in memory of the graph, which kernels read: a position,
+        a length, a factor.
 
         Args:
             name: by which ``update`` has it.
@@ -113,7 +114,7 @@ class Graph:
 
         Raises:
             CaptureError: the graph is not being captured.
-            ValueError: the name is taken, or the array was made by the capture, or shares memory with another input.
+            ValueError: the name is taken, or the array was made by the capture, or shares elements with another input.
             TypeError: it is neither.
         """
         if self._recorder is None:
@@ -125,10 +126,8 @@ class Graph:
         if isinstance(value, Array):
             if value._buffer in recorder.memory.made or value.device is not self.device:
                 raise ValueError(f"input {name!r}: expected an array of {self.device} that was made before the capture")
-            first, last = span(value)
             for other, known in self._inputs.items():
-                begin, end = span(known.array)
-                if first < end and begin < last:
+                if known.array._buffer is value._buffer and overlap(value, known.array):
                     raise ValueError(f"input {name!r}: it shares memory with input {other!r}")
             self._inputs[name] = Input(value, False)
             recorder.hold(value._buffer, False)
@@ -253,8 +252,9 @@ class Graph:
 
         Raises:
             TypeError: there is no such input, or it is a number where an array was, or the other way round.
-            ValueError: an array has another shape, dtype, layout or device, is read-only where the graph writes, or is one that
-                the graph uses otherwise.
+            ValueError: an array has another shape, dtype, layout or device, is read-only where the graph writes, or shares
+                elements with what the graph uses otherwise, and one of them is written to; or the graph uses an array that has
+                only some of the elements of the one that was there.
             OverflowError: a number is beyond the input's dtype.
 
         Example:
@@ -275,6 +275,7 @@ class Graph:
         """
         resources = self._sealed()
         changes: list[tuple[Input, Any]] = []
+        placed: dict[str, Array] = {}
         for name, value in values.items():
             known = self._inputs.get(name)
             if known is None:
@@ -284,7 +285,10 @@ class Graph:
                 changes.append((known, number_of("update", name, value, known.array.dtype)))
             else:
                 self._check(name, known, value)
+                placed[name] = value
                 changes.append((known, value))
+        if placed:
+            self._inputs.check_placed(placed)
         for known, value in changes:  # all of them, or none
             if known.is_number:
                 self._inputs.set_number(known.array, value)

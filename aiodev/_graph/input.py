@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import operator
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,9 @@ import numpy as np
 
 from aiodev._array.array import Array, array_of
 from aiodev._array.dtypes import DType, parse_dtype
-from aiodev._graph.access import span
+from aiodev._array.layout import Layout, is_part, overlaps
+from aiodev._array.overlap import overlap
+from aiodev._graph.access import accesses, span
 from aiodev._graph.recorder import Round
 from aiodev._graph.resources import Resources
 from aiodev._graph.schedule import Run
@@ -37,12 +39,14 @@ class Input:
         places: of the addresses that move with it.
         is_number: it is a number in memory of the graph, whose content changes, not the address.
         written: whether the graph writes to it.
+        is_torn: the graph uses an array that begins in it, and is no part of it: nothing can take its place.
     """
 
     array: Array
     is_number: bool
     places: list[Place] = field(default_factory=list)
     written: bool = False
+    is_torn: bool = False
 
 
 class Inputs(dict[str, Input]):
@@ -60,7 +64,7 @@ class Inputs(dict[str, Input]):
         self._rounds: list[Round] = []
         self._runs: Sequence[Run] = ()
         self._taken: tuple[list[int], list[Place]] | None = None  # what _addresses has found
-        self._fixed: list[int] | None = None  # addresses that no input moves, ascending, when somebody has asked
+        self._fixed: tuple[list[int], list[Place]] | None = None  # those of _addresses that no input moves
 
     def take(self, runs: Sequence[Run]) -> None:
         """Take the commands in which inputs are: the capture is over, or the file is read."""
@@ -82,8 +86,19 @@ class Inputs(dict[str, Input]):
         """Find the addresses of arrays among the arguments of commands, and whether those are written to."""
         for one in self.values():
             if not one.is_number:
-                one.places = self.find_places(*span(one.array), one.array._address)
-                one.written = held.get(one.array._buffer, False)
+                self._find_parts(one, held.get(one.array._buffer, False))
+
+    def _find_parts(self, one: Input, may_be_written: bool) -> None:
+        """Find where an array, and parts of it, are among the arguments, and whether something shares some of its elements."""
+        array, own = one.array, (one.array._layout, one.array.itemsize)
+        for place in self.find_places(*span(array), array._address):
+            layout, itemsize, writes = _used(place)
+            distance = place[3]
+            if is_part(layout, itemsize, *own, distance):
+                one.places.append(place)
+                one.written |= writes and may_be_written
+            else:
+                one.is_torn |= overlaps(*own, layout, itemsize, distance)
 
     def find_places(self, first: int, last: int, base: int) -> list[Place]:
         """Where addresses from ``first`` up to ``last`` are among the arguments, and how far behind ``base`` each is."""
@@ -100,6 +115,39 @@ class Inputs(dict[str, Input]):
     def pack_words(self) -> None:
         """Make ``patches`` of ``words``; to be called when those have changed."""
         self.patches = b"".join([_address.pack(address) + word for address, word in self.words.items()])
+
+    def check_placed(self, placed: Mapping[str, Array]) -> None:
+        """Check that arrays which take the places of inputs share no memory with what else is used, where one is written.
+
+        Raises:
+            ValueError: one does, or nothing can take its place.
+        """
+        together: dict[Buffer, list[str]] = {}
+        for name, one in self.items():
+            if not one.is_number:
+                together.setdefault(placed.get(name, one.array)._buffer, []).append(name)
+        for name, value in placed.items():
+            known = self[name]
+            if known.is_torn:
+                raise ValueError(f"update: {name}: the graph uses its memory otherwise, too; name the array that has all of it")
+            for other in together[value._buffer]:
+                one = self[other]
+                if one is not known and (known.written or one.written) and overlap(value, placed.get(other, one.array)):
+                    raise ValueError(f"update: {name}: it shares memory with input {other!r}, and one of them is written to")
+            if value._buffer is known.array._buffer and value._address != known.array._address:
+                self._check_fixed(name, value, known.written)
+
+    def _check_fixed(self, name: str, value: Array, is_written: bool) -> None:
+        """Check that what the graph uses of a buffer otherwise shares no elements with a value, where one is written."""
+        if not isinstance(value._buffer, DeviceBuffer):
+            return
+        addresses, places = self._unmoved()
+        first, last = _between(addresses, value._buffer.address, value._buffer.address + value._buffer.block.size)
+        for address, place in zip(addresses[first:last], places[first:last], strict=True):
+            layout, itemsize, writes = _used(place)
+            distance = address - value._address
+            if (writes or is_written) and overlaps(value._layout, value.itemsize, layout, itemsize, distance):
+                raise ValueError(f"update: {name}: the graph uses elements of that array otherwise, and writes to one of them")
 
     def move(self, known: Input, array: Array, resources: Resources) -> None:
         """Have the graph use another array."""
@@ -126,12 +174,16 @@ class Inputs(dict[str, Input]):
         """
         if not isinstance(buffer, DeviceBuffer):
             return True
+        first, last = _between(self._unmoved()[0], buffer.address, buffer.address + buffer.block.size)
+        return last - first > len(places)
+
+    def _unmoved(self) -> tuple[list[int], list[Place]]:
+        """Those of all addresses, ascending, and of their places that no input moves."""
         if self._fixed is None:
             known = {(id(run), k, at) for one in self.values() for run, k, at, _ in one.places}
-            found = zip(*self._addresses(), strict=True)
-            self._fixed = [address for address, (run, k, at, _) in found if (id(run), k, at) not in known]
-        first, last = _between(self._fixed, buffer.address, buffer.address + buffer.block.size)
-        return last - first > len(places)
+            found = [pair for pair in zip(*self._addresses(), strict=True) if (id(pair[1][0]), *pair[1][1:3]) not in known]
+            self._fixed = [address for address, _ in found], [place for _, place in found]
+        return self._fixed
 
     def rebind(self, places: Sequence[Place], address: int) -> None:
         """Put another address where an array's is."""
@@ -143,6 +195,18 @@ class Inputs(dict[str, Input]):
                 self.words[run.places[k] + at] = word
 
 
+def _used(place: Place) -> tuple[Layout, int, bool]:
+    """What a command uses by an address: its layout, bytes of an element, and whether it may write it.
+
+    Of calls of native functions, which say nothing of that, the first byte.
+    """
+    run, k, at, _ = place
+    for access in accesses(run.nodes[k]):
+        if access.at == at:
+            return access.layout, access.itemsize, access.writes
+    return Layout((), ()), 1, True
+
+
 def _between(addresses: Sequence[int], first: int, last: int) -> tuple[int, int]:
     """From where to where ascending addresses lie in what begins at ``first`` and ends ahead of ``last``."""
     return bisect.bisect_left(addresses, first), bisect.bisect_left(addresses, max(last, first + 1))
@@ -151,7 +215,11 @@ def _between(addresses: Sequence[int], first: int, last: int) -> tuple[int, int]
 def number_of(function: str, name: str, value: Any, dtype: DType | None, expected: str = "a number") -> np.ndarray[Any, DType]:
     """A number as its bytes are on the device."""
     if isinstance(value, bool | int | float | complex | np.generic):
+        if dtype is not None and isinstance(value, np.integer):
+            value = int(value)  # which is not wrapped
         try:
+            if dtype is not None and dtype.kind != "c" and isinstance(value, complex):
+                raise TypeError(f"{function}: {name}: {value} cannot become {dtype}; complex numbers have two parts")
             number = np.asarray(value, dtype)
         except OverflowError:
             raise OverflowError(f"{function}: {name}: {value} is out of bounds for {dtype}") from None

@@ -185,7 +185,7 @@ class _Writer:
         held = [buffer for buffer in self._graph.held if isinstance(buffer, DeviceBuffer)]
         own = [(buffer.address, buffer.address + buffer.block.size) for buffer in held]
         for run, k, node, access in self._accesses():
-            _, address, first, last, writes = access
+            _, address, first, last, writes, *_ = access
             if (id(run), k, access.at) in self._inputs or self._in_pool(address) or first == last:
                 continue
             if any(begin <= address < end for begin, end, _ in self._tables):

@@ -170,3 +170,42 @@ def test_lengths_are_integers(wrong: object) -> None:
             ask(wrong)
     assert layout.parse_shape(np.array([2, 3])) == layout.parse_shape([np.int64(2), 3]) == (2, 3)
     assert layout.parse_shape(np.int64(3)) == layout.parse_shape(range(3, 4)) == (3,)
+
+
+def _bytes(array: np.ndarray[Any, Any], base: int) -> set[int]:
+    """Where an array's bytes are, counted from an address."""
+    offsets = np.zeros((1,), np.int64)
+    for length, stride in zip(array.shape, array.strides, strict=True):
+        offsets = (offsets[:, None] + np.arange(length) * stride).ravel()
+    starts = offsets + array.__array_interface__["data"][0] - base
+    return set((starts[:, None] + np.arange(array.itemsize)).ravel().tolist())
+
+
+def _view(chance: np.random.Generator, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A basic slice of an array, its axes in some order."""
+    steps = [int(chance.choice([1, 1, 2, -1])) for _ in array.shape]
+    first = [int(chance.integers(0, max(1, length // 2))) for length in array.shape]
+    sliced = array[tuple(slice(begin, None, 1) for begin in first)][tuple(slice(None, None, step) for step in steps)]
+    return sliced.transpose(chance.permutation(array.ndim))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_parts_of_layouts(seed: int) -> None:
+    """What is said to be a part has no byte that the whole has not; and slices of an array, reshaped, are parts of it."""
+    chance = np.random.default_rng(seed)
+    base = np.arange(240).reshape([(240,), (12, 20), (4, 5, 12), (2, 3, 4, 10)][seed % 4]).astype("i4")
+    address = base.__array_interface__["data"][0]
+
+    def is_part(part: np.ndarray[Any, Any], whole: np.ndarray[Any, Any]) -> bool:
+        distance = part.__array_interface__["data"][0] - whole.__array_interface__["data"][0]
+        one, other = Layout(part.shape, part.strides), Layout(whole.shape, whole.strides)
+        return layout.is_part(one, part.itemsize, other, whole.itemsize, distance)
+
+    whole = _view(chance, base)
+    for _ in range(20):
+        part = _view(chance, whole)
+        assert is_part(part, whole) and is_part(part[:0], whole)
+        other = _view(chance, base)
+        assert not is_part(other, whole) or _bytes(other, address) <= _bytes(whole, address)
+        if whole.size and part.base is not None and part.flags.c_contiguous:
+            assert is_part(part.reshape(-1), whole) and is_part(part.reshape(-1).view("u1"), whole)

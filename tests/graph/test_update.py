@@ -77,6 +77,79 @@ async def test_arrays_are_updated(device: str) -> None:
     assert await out.tolist() == [11, 5, 18]
 
 
+async def test_only_an_input_and_its_parts_are_replaced(device: str) -> None:
+    """Not what lies between its elements, as another column of a matrix does, which may be an input of its own."""
+    m, other = [await ready(aiodev.asarray(np.arange(6.0).reshape(3, 2) * k, device=device)) for k in (1, 10)]
+    async with aiodev.capture(aiodev.Stream(device)) as graph:
+        x = graph.input("x", m[:, 0])
+        m[:, 1] = x * 2
+        tail = x[1:] + 0
+    graph.update(x=other[:, 0])
+    await graph.replay()
+    assert await m.tolist() == [[0, 0], [2, 40], [4, 80]] and await tail.tolist() == [20, 40]
+    assert await other.tolist() == [[0, 10], [20, 30], [40, 50]]
+    async with aiodev.capture(aiodev.Stream(device)) as graph:
+        x, y = graph.input("x", m[:, 0]), graph.input("y", m[:, 1])
+        y += x
+    graph.update(y=other[:, 1])
+    await graph.replay()
+    assert await other.tolist() == [[0, 10], [20, 32], [40, 54]] and await m.tolist() == [[0, 0], [2, 40], [4, 80]]
+
+
+async def test_an_input_that_is_used_in_part_by_another_array_has_no_replacement(device: str) -> None:
+    """As it was captured the graph runs."""
+    base = await ready(aiodev.asarray(np.arange(6.0), device=device))
+    async with aiodev.capture(aiodev.Stream(device)) as graph:
+        x = graph.input("x", base[:4])
+        base[2:6] *= 2
+        total = kernels.sum(x)
+    await graph.replay()
+    assert await total.item() == 0 + 1 + 4 + 6
+    with pytest.raises(ValueError, match="update: x: the graph uses its memory otherwise, too"):
+        graph.update(x=aiodev.zeros(4, device=device))
+
+
+async def test_inputs_that_would_share_memory(device: str) -> None:
+    """Of whatever buffers, and in one call; unless both are only read. Parts that lie apart may be of one buffer."""
+    base, fresh = [await ready(aiodev.asarray(np.arange(8.0), device=device)) for _ in range(2)]
+    async with aiodev.capture(aiodev.Stream(device)) as graph:
+        a, b = graph.input("a", base[:2]), graph.input("b", base[4:6])
+        b += a
+        base[7:] += 1
+    for placed in ({"a": base[:2], "b": base[1:3]}, {"a": base[5:7]}, {"a": fresh[:2], "b": fresh[1:3]}):
+        with pytest.raises(ValueError, match="it shares memory with input"):
+            graph.update(**placed)
+    for name in ("a", "b"):
+        with pytest.raises(ValueError, match=f"update: {name}: the graph uses elements of that array otherwise"):
+            graph.update(**{name: base[6:8]})
+    graph.update(a=base[2:4], b=base[:2])
+    await graph.replay()
+    assert await base.tolist() == [2, 4, 2, 3, 4, 5, 6, 8]
+    graph.update(a=fresh[:2], b=fresh[2:4])
+    await graph.replay()
+    assert await fresh.tolist() == [0, 1, 2, 4, 4, 5, 6, 7]
+    async with aiodev.capture(aiodev.Stream(device)) as graph:
+        total = graph.input("a", base[:2]) + graph.input("b", base[4:6])
+    graph.update(a=fresh[:2], b=fresh[1:3])
+    await graph.replay()
+    assert await total.tolist() == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "error"),
+    [("int8", np.int64(300), OverflowError), ("uint8", np.int8(-1), OverflowError), ("float64", np.complex128(1j), TypeError),
+     ("int64", np.uint64(2**64 - 1), OverflowError), ("float32", 1j, TypeError)],
+)  # fmt: skip
+async def test_numbers_that_do_not_fit(dtype: str, value: Any, error: type[Exception]) -> None:
+    """They are refused, as Python's are, and not wrapped."""
+    async with aiodev.capture(aiodev.Stream("cpu")) as graph:
+        out = graph.input("v", 1, dtype) + 0
+    with pytest.raises(error, match="update: v: "):
+        graph.update(v=value)
+    await graph.replay()
+    assert await out.item() == 1
+
+
 async def test_replaced_input_is_let_go_of(device: str) -> None:
     """An array that was replaced belongs to the program again."""
     x, y = aiodev.ones(4, device=device), await ready(aiodev.ones(4, device=device))
