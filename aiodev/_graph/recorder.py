@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 import math
 import struct
@@ -294,7 +295,8 @@ class Memory:
 
     def __init__(self, device: Device, pool: MemoryPool | None) -> None:
         self.made: weakref.WeakKeyDictionary[Buffer, Made] = weakref.WeakKeyDictionary()
-        self._used: list[tuple[int, int]] = []  # from where to where operations have memory, or had
+        #: Where operations have memory that the capture has made, or had it: ascending, and apart from each other.
+        self.spans: list[tuple[int, int]] = []
         self._all: list[Buffer] = []  # in debug mode, which takes what is written to after it was freed for a fault
         self.replays = Replays() if pool is None else _replays.setdefault(pool, Replays())
         self._device = device
@@ -320,34 +322,39 @@ class Memory:
 
     def allocate(self, nbytes: int, timeline: Timeline) -> Buffer:
         """See :meth:`CachingAllocator.allocate`."""
-        buffer = self.pool._allocator.allocate(nbytes, timeline)
-        recorder = timeline.recording
-        self.made[buffer] = Made(nbytes, recorder.progress() if isinstance(recorder, Recorder) else ())
-        self._used.append((buffer.address, buffer.address + buffer.block.size))
-        if settings.debug:
-            self._all.append(buffer)
-        return buffer
-
-    def spans(self) -> list[tuple[int, int]]:
-        """Where operations have memory that the capture has made, from where to where: ascending, and apart from each other."""
-        spans: list[tuple[int, int]] = []
-        for first, last in sorted(self._used):
-            if spans and first < spans[-1][1]:
-                spans[-1] = spans[-1][0], max(spans[-1][1], last)
-            else:
-                spans.append((first, last))
-        return spans
+        return self._allocate(nbytes, timeline)[0]
 
     def allocate_fresh(self, nbytes: int, timeline: Timeline) -> Buffer:
         """Memory that no captured operation has had: what is there is written when a replay begins, ahead of all of them."""
         aside: list[Buffer] = []
         while True:
-            used = len(self._used)
-            buffer = self.allocate(nbytes, timeline)
-            first, last = self._used[-1]
-            if not any(begin < last and first < end for begin, end in self._used[:used]):
+            buffer, is_fresh = self._allocate(nbytes, timeline)
+            if is_fresh:
                 return buffer
             aside.append(buffer)
+
+    def _allocate(self, nbytes: int, timeline: Timeline) -> tuple[Buffer, bool]:
+        """Memory, and whether no captured operation has had some of it."""
+        buffer = self.pool._allocator.allocate(nbytes, timeline)
+        recorder = timeline.recording
+        self.made[buffer] = Made(nbytes, recorder.progress() if isinstance(recorder, Recorder) else ())
+        if settings.debug:
+            self._all.append(buffer)
+        return buffer, self._note(buffer.address, buffer.address + buffer.block.size)
+
+    def _note(self, first: int, last: int) -> bool:
+        """Note where operations have memory; whether that was nowhere in what is noted."""
+        spans = self.spans
+        begin = end = bisect.bisect_left(spans, (first,))
+        if begin and spans[begin - 1][1] > first:
+            begin -= 1
+        while end < len(spans) and spans[end][0] < last:
+            end += 1
+        if begin == end:
+            spans.insert(begin, (first, last))
+            return True
+        spans[begin:end] = [(min(first, spans[begin][0]), max(last, spans[end - 1][1]))]
+        return False
 
 
 def _unpin(allocator: CachingAllocator, made: weakref.WeakKeyDictionary[Buffer, Made]) -> None:
@@ -561,7 +568,7 @@ class Recorder(Executor):
             other, value = self._drawn_behind.get(draws, (self._timelines[begin.lane], BEGIN))
             if other.queue - 1 != begin.lane:
                 ahead.insert(0, Wait(begin.lane, 0, other.queue - 1, value))
-            at = self._submitted.index(begin)
+            at = self._place_of(begin)
             self._submitted[at:at] = ahead
         for block in self._blocks:
             block.counts.setdefault(draws, draws.count)
@@ -569,13 +576,19 @@ class Recorder(Executor):
     def _take_out(self, lane: int, value: int) -> Node:
         """Take out of the open block what was submitted in it."""
         submitted = self._submitted  # others only append to it
-        at = next(
-            at for at, one in reversed(list(enumerate(submitted)))
-            if isinstance(one, Node) and (one.lane, one.value) == (lane, value)
-        )  # fmt: skip
+        at = len(submitted) - 1
+        while not (isinstance(submitted[at], Node) and (submitted[at].lane, submitted[at].value) == (lane, value)):
+            at -= 1
         node: Node = submitted.pop(at)
         node.is_inside = False
         return node
+
+    def _place_of(self, node: Node) -> int:
+        """Where it is among what was submitted, not long ago."""
+        at = len(self._submitted) - 1
+        while self._submitted[at] is not node:
+            at -= 1
+        return at
 
     def make_fresh(self, shape: Shape, dtype: DType) -> Array:
         """An array for what replays write when they begin."""

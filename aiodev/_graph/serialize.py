@@ -105,7 +105,7 @@ class _Writer:
     def __init__(self, graph: Contents, path: str) -> None:
         self._graph, self._path = graph, path
         self._runs = [step for step in graph.steps if isinstance(step, Run)]
-        self._pool = graph.memory.spans()
+        self._pool = graph.memory.spans
         self._pool_starts = [first for first, _ in self._pool]
         self._inputs: dict[tuple[int, int, int], tuple[str, int]] = {}  # by run, node and place: which, and how far behind it
         for name, one in graph.inputs.items():
