@@ -117,13 +117,17 @@ async def test_the_seed_follows_from_the_key(client: Any) -> None:
     assert not (found == other).any()
 
 
-async def test_a_task_whose_worker_was_killed_gives_the_same(client: Any, tmp_path: Path) -> None:
+async def test_a_task_whose_worker_was_killed_gives_the_same(client: Any, tmp_path: Path, until: Any) -> None:
     """Dask runs it again, random numbers included; and the worker that is started in its place has its device."""
     died = tmp_path / "died"
     found = await client.submit(dask_tasks.walk, 5, str(died), key="killed")
     assert died.exists()
     await client.wait_for_workers(2)
-    assert all((await client.run(dask_tasks.is_installed)).values())
+
+    async def is_installed() -> bool:  # a worker is known before it has what is to be installed
+        return all((await client.run(dask_tasks.is_installed)).values())
+
+    await until(is_installed)
     with aiodev.fork_rng():
         aiodev.manual_seed(seed_of(0, "killed"))
         np.testing.assert_array_equal(found, random.standard_normal(5, device="cpu").numpy_blocking())
