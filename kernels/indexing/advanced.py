@@ -43,7 +43,7 @@ class _Chosen(NamedTuple):
 
     basic: tuple[Any, ...]  #: what is a view, with the dimensions of the arrays whole
     arrays: dict[int, aiodev.Array | _Host]  #: by dimension of that view
-    together: bool  #: no slice and no None stands between arrays and integers: their dimensions stay where the first one was
+    together: bool  #: no slice, ``...`` or None is between arrays and integers: their dimensions stay where the first one was
 
 
 def get(x: aiodev.Array, index: Any) -> aiodev.Array:
@@ -323,9 +323,6 @@ def _take_apart(x: aiodev.Array, index: Any) -> _Chosen:
         raise IndexError(f"{used} indices for an array of {x.ndim} dimensions")
     if sum(item is Ellipsis for item in items) > 1:
         raise IndexError("an index can have one ellipsis ('...') only")
-    if Ellipsis in [item for item in items if not isinstance(item, aiodev.Array | np.ndarray)]:
-        at = next(k for k, item in enumerate(items) if item is Ellipsis)
-        items[at : at + 1] = [_ALL] * (x.ndim - used)
     basic: list[Any] = []
     arrays: dict[int, aiodev.Array | _Host] = {}
     groups, inside, dim, axis = 0, False, 0, 0  # dim: of the view; axis: of x
@@ -340,10 +337,14 @@ def _take_apart(x: aiodev.Array, index: Any) -> _Chosen:
                 basic.append(_ALL)
                 arrays[dim] = part
                 dim += 1
+        elif item is Ellipsis:
+            rest = x.ndim - used
+            basic += [_ALL] * rest
+            dim, axis = dim + rest, axis + rest
         else:
             basic.append(item)
             dim += item is None or isinstance(item, slice)
-        apart = item is None or isinstance(item, slice)
+        apart = item is None or item is Ellipsis or isinstance(item, slice)  # one of no dimensions, too
         groups += not apart and not inside
         inside = not apart
         axis += _width(item)

@@ -49,12 +49,15 @@ def indices(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Any, ...]:
                 continue
             case "rest" if ... not in [item for item in items if not isinstance(item, np.ndarray)]:
                 items.append(...)
-                break
+                d += draw(st.integers(0, len(shape) - d))
+                continue
             case "stop":
                 break
             case _:
                 continue
         d += 1
+    if ... in [item for item in items if not isinstance(item, np.ndarray)]:  # what is behind it takes the last dimensions
+        items += [slice(None)] * (len(shape) - d)
     return tuple(items)
 
 
@@ -111,6 +114,33 @@ def test_assignment_is_as_numpy(
     given = aiodev.asarray(value, device="cpu") if which == "device" and kind != "number" else value
     x[on_device(index, which)] = given
     assert np.array_equal(x.numpy_blocking(), host)
+
+
+#: Of dimensions of three elements, none of which they choose twice.
+ITEMS: list[Any] = [
+    1, slice(None, None, -1), None, np.array([2, 0, 1]), np.array([[0], [-1]]), np.array([False, True, False]), np.eye(3) > 0,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("which", ["host", "device"])
+def test_an_ellipsis_stands_between_arrays(which: str) -> None:
+    """Also where it stands for no dimension: those of the arrays come first then, as of NumPy's."""
+    random = np.random.default_rng(5)
+    for _ in range(150):
+        items = [ITEMS[k] for k in random.integers(len(ITEMS), size=random.integers(2, 5))]
+        ndim = sum(2 if np.ndim(item) == 2 and item.dtype == bool else item is not None for item in items) + random.integers(2)
+        items.insert(random.integers(len(items) + 1), ...)
+        index = tuple(items)
+        host, chosen = np.arange(3**ndim).reshape((3,) * ndim), on_device(index, which)
+        x = aiodev.asarray(host, device="cpu")
+        np.testing.assert_array_equal(x[chosen].numpy_blocking(), host[index], repr(index))
+        host = host.copy()
+        host[index] = np.arange(host[index].size).reshape(host[index].shape) + 1000
+        x[chosen] = host[index]
+        np.testing.assert_array_equal(x.numpy_blocking(), host, repr(index))
+        host[index] *= 2
+        x[chosen] *= 2
+        np.testing.assert_array_equal(x.numpy_blocking(), host, repr(index))
 
 
 @pytest.fixture
