@@ -246,10 +246,10 @@ def index_layout(layout: Strided, index: Index) -> Part:
         if item is Ellipsis:
             dots += 1
         elif item is not None:
+            if item.__class__ is not int and item.__class__ is not slice and _is_array(item):
+                raise NoView  # a mask takes as many dimensions as it has, so which is whose is not known here
             used += 1
     if used > ndim:
-        if any(_is_array(item) for item in items):  # a mask takes as many dimensions as it has, which may be none
-            raise NoView
         raise IndexError(f"{used} indices for an array of {ndim} dimensions")
     if dots > 1:
         raise IndexError("an index can have one ellipsis ('...') only")
@@ -320,8 +320,6 @@ def _is_array(item: Any) -> bool:
 
 
 def _position(item: Any, axis: int, length: int) -> int:
-    if _is_array(item):
-        raise NoView
     if isinstance(item, bool | np.bool_):
         raise IndexError(f"arrays are indexed by integers, slices, '...', None and arrays; not by {item!r}")
     try:

@@ -143,6 +143,22 @@ def test_an_ellipsis_stands_between_arrays(which: str) -> None:
         np.testing.assert_array_equal(x.numpy_blocking(), host, repr(index))
 
 
+@pytest.mark.parametrize("which", ["host", "device", "lists"])
+@pytest.mark.parametrize("position", [5, -6, 6])
+def test_an_integer_between_an_ellipsis_and_a_mask(position: int, which: str) -> None:
+    """A mask takes as many dimensions as it has, so the integer is of the first one."""
+    host = np.arange(6 * 4 * 5).reshape(6, 4, 5)
+    x, index = aiodev.asarray(host, device="cpu"), (..., position, host[0] % 3 == 1)
+    chosen = on_device(index, which)
+    if position == 6:
+        with pytest.raises(IndexError, match="index 6 is out of bounds for dimension 0 of length 6"):
+            x[chosen]
+        return
+    assert np.array_equal(x[chosen].numpy_blocking(), host[index])
+    x[chosen] = host[index] = -1
+    assert np.array_equal(x.numpy_blocking(), host)
+
+
 @pytest.fixture
 def x() -> aiodev.Array:
     return aiodev.arange(12, device="cpu").reshape(3, 4)
