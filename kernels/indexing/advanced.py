@@ -120,8 +120,9 @@ def put(x: aiodev.Array, index: Any, value: Any) -> None:
     if len(arrays) == 1 and arrays[0].dtype != bool and _put_slices(x, items, value):
         return
     places = _places_of(x, items)
+    values = _broadcast_value(_converted(value, x), places.shape)
     if places.size:
-        put_at(x, places.reshape(-1), _broadcast_value(_converted(value, x), places.shape).reshape(-1))
+        put_at(x, places.reshape(-1), values.reshape(-1))
 
 
 def _put_slices(x: aiodev.Array, items: tuple[Any, ...], value: Any) -> bool:
@@ -203,9 +204,9 @@ def _is_one(value: Any) -> bool:
 
 
 def _fill(view: aiodev.Array, value: Any) -> None:
-    wanted = _converted(value, view)
+    wanted = _broadcast_value(_converted(value, view), view.shape)
     if view.size:
-        view.copy_from(_broadcast_value(wanted, view.shape))
+        view.copy_from(wanted)
 
 
 def _converted(value: Any, x: aiodev.Array) -> aiodev.Array:

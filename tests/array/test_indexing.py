@@ -474,6 +474,27 @@ def test_a_mask_without_elements_chooses_nothing(x: aiodev.Array, shape: tuple[i
     assert (x.numpy_blocking() == host).all()
 
 
+@pytest.mark.parametrize("on_device", [False, True])
+@pytest.mark.parametrize(
+    "index",
+    [slice(2, 2), (slice(3, 0), slice(None, None, 2)), ..., np.zeros(0, int), ([], 0), (slice(0), [1, 0]), np.zeros(4, bool)],
+    ids=repr,
+)
+def test_values_of_what_chooses_no_elements(index: Any, on_device: bool) -> None:
+    """Are refused where they do not broadcast to its shape, as NumPy's are."""
+    host = np.ones((4, 0) if index is ... else (4, 6))
+    x = aiodev.asarray(host, device="cpu")
+    if on_device and isinstance(index, np.ndarray):
+        index = aiodev.asarray(index, device="cpu")
+    shape = host[index.numpy_blocking() if isinstance(index, aiodev.Array) else index].shape
+    for value in (2.5, np.zeros(shape), np.zeros((1, *shape)), np.zeros(shape[1:]), np.zeros((1,) * len(shape), "i4")):
+        x[index] = aiodev.asarray(value, device="cpu") if on_device else value
+    for value in (np.zeros((2, *shape)), np.zeros((5, *shape[1:])), np.zeros((*shape[:-1], 7)), [1.0, 2.0, 3.0, 4.0]):
+        with pytest.raises(ValueError, match="cannot be assigned to elements of the shape"):
+            x[index] = aiodev.asarray(value, device="cpu") if on_device else value
+    assert (x.numpy_blocking() == 1).all()
+
+
 def test_indices_that_do_not_fit_each_other_are_index_errors() -> None:
     """As NumPy's, whether they are on the device or on the host."""
     x = aiodev.zeros((3, 4), device="cpu")
