@@ -11,6 +11,9 @@ from aiodev import lang
 
 __all__ = ["SCALARS"]
 
+#: Sizes of complex numbers below this one may be subnormal, of which few digits are left; times the power they are not.
+_TINY, _POWER = 1e-30, 2.0**200
+
 
 def floor_quotient(a: Any, b: Any) -> Any:
     """NumPy's quotient of signed integers: 0 for a divisor of 0, and no overflow, which processors trap."""
@@ -73,12 +76,19 @@ def direction(x: Any) -> Any:
     size = lang.abs(x)
     if size == 0:
         return x - x
+    if size < _TINY:
+        return _quotients(_POWER * x, lang.abs(_POWER * x))
     if size < math.inf or size != size:
-        return np.divide(x, size)
+        return _quotients(x, size)
     right, up = abs(x.real) == math.inf, abs(x.imag) == math.inf
     if right == up:  # both, or it is only their size that has no number
-        return np.divide(0.25 * x, lang.abs(0.25 * x))
+        return _quotients(0.25 * x, lang.abs(0.25 * x))
     return complex(math.copysign(1.0, x.real), 0.0) if right else complex(0.0, math.copysign(1.0, x.imag))
+
+
+def _quotients(x: Any, size: Any) -> Any:
+    """Both parts of a complex number by a real one."""
+    return complex(np.divide(x.real, size), np.divide(x.imag, size))
 
 
 def complex_power(a: Any, b: Any) -> Any:

@@ -178,6 +178,16 @@ def test_complex_numbers_that_are_infinite_or_nan() -> None:
         check(kernels.divide(x, on_device(np.array([zero]))), host.ravel() / zero)
 
 
+def test_signs_of_tiny_complex_numbers() -> None:
+    """Subnormal ones as well as others; those of real numbers are 1."""
+    for dtype, tiny in (("c8", 2.0**-149), ("c16", 2.0**-1074)):
+        sizes = [tiny, 7 * tiny, tiny * 2.0**20, np.finfo(dtype).tiny, 1.5e-30, 0.9e-30, 49.0]
+        host = np.multiply.outer(sizes, [1, -1, 1j, 3 + 4j, -5 + 12j, 1 - 1j]).astype(dtype)
+        check(kernels.sign(on_device(host)), np.broadcast_to(host[-1] / abs(host[-1]), host.shape))
+    reals = np.arange(1.0, 2000)
+    np.testing.assert_array_equal(kernels.sign(on_device(reals + 0j)).numpy_blocking(), np.ones(1999))
+
+
 def test_reciprocals_of_integers() -> None:
     """Cut to whole numbers; of 0, where NumPy's depend on the type and the processor, 0."""
     for dtype in ("i1", "i8", "u4"):
