@@ -42,6 +42,9 @@ def from_dlpack(x: Any, /, *, device: DeviceLike | None = None, copy: bool | Non
     array is waited for on the device; host memory must be ready, as libraries with queues see to when they export. A copy of
     host memory has the values of the moment of the call.
 
+    Several arrays of the same memory may be read and written by one operation, as views of one array may. But each of them
+    knows only what it was used for itself: another stream, or who reads it back, has to wait for what the others were used for.
+
     Args:
         x: an object with ``__dlpack__`` and ``__dlpack_device__``.
         device: where the array is to be; where ``x`` is by default. Elsewhere needs a copy.

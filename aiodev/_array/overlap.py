@@ -5,11 +5,17 @@ from __future__ import annotations
 from aiodev._array.array import Array
 from aiodev._array.layout import Layout, overlaps
 
-__all__ = ["overlap", "overlap_elsewhere"]
+__all__ = ["may_overlap", "overlap", "overlap_elsewhere"]
+
+
+def may_overlap(x: Array, out: Array) -> bool:
+    """Whether arrays of one device are in one buffer, or in memory that others have, too, over which there may be several."""
+    one, other = x._buffer, out._buffer
+    return one is other or not (one.is_own and other.is_own)
 
 
 def overlap(x: Array, out: Array) -> bool:
-    """Whether two arrays of one buffer have a byte in common."""
+    """Whether two arrays of one device have a byte in common."""
     distance, form, other = out._address - x._address, x._form, out._form
     if form.packed and other.packed:
         if not form.size or not other.size:

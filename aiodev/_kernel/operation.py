@@ -50,7 +50,7 @@ import numpy as np
 from aiodev._array.array import Array, FreedArray
 from aiodev._array.dtypes import has_dtype, kind_of_operand
 from aiodev._array.form import Form
-from aiodev._array.overlap import overlap, overlap_elsewhere
+from aiodev._array.overlap import may_overlap, overlap, overlap_elsewhere
 from aiodev._core import callsites
 from aiodev._core.arguments import advice
 from aiodev._core.at_fork import in_child
@@ -431,7 +431,7 @@ class Operation:
 
     def _as_it_was(self, own: str, value: Any, out: Any) -> Any:
         """What is read of an operand: itself, or a copy if it has elements of what is written."""
-        if value.__class__ is not Array or value._buffer is not out._buffer:
+        if value.__class__ is not Array or not may_overlap(value, out):
             return value
         if own == self.in_place and not overlap_elsewhere(value, out):
             return out if overlap(value, out) else value

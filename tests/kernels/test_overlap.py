@@ -117,6 +117,20 @@ def test_results_over_operands(name: str, place: str) -> None:
         np.testing.assert_allclose(result, expected, 1e-14)  # sums of a copy may have another order
 
 
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", CALLS)
+def test_results_over_operands_of_another_buffer(name: str, place: str) -> None:
+    """Of memory that came in twice, or that went out and came back."""
+    call, views, host = CALLS[name], PLACES[place], values()
+    apart = aiodev.asarray(host, device="cpu")
+    expected = found(call, views(aiodev.asarray(host, device="cpu"))[0], views(apart)[1], apart)
+    for count in range(6):
+        memory = aiodev.from_dlpack(host.copy()) if count % 2 else aiodev.asarray(host, device="cpu")
+        other = aiodev.from_dlpack(np.from_dlpack(memory))
+        result = found(call, views(other)[0], views(memory)[1], memory)
+        np.testing.assert_allclose(result, expected, 1e-14)
+
+
 def found(call: Callable[..., Any], x: Any, out: Any, memory: aiodev.Array) -> Any:
     """What a call leaves in memory; nothing if the operand is a matrix that it cannot have to do with."""
     call(x, out)

@@ -18,7 +18,7 @@ call.
 4.  A function that is remembered is ready to run, and belongs to this process: a forked child starts with nothing.
 5.  Scratch memory is one call's: calls of one kind may run at the same time, on several streams.
 6.  Whether what is written has elements in common with what is read does not follow from forms. So every call looks, in which
-    both are in one buffer.
+    both are in one buffer, or one of them is in memory that is not of our allocators only: several buffers may be over that.
 """
 
 from __future__ import annotations

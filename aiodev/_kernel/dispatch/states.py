@@ -191,7 +191,7 @@ class RepeatedCall:
     Attributes:
         program: what is computed of lengths and strides first, in words; none where all follows from the forms.
         arrays: which operands are arrays, in words.
-        shares: tells whether an operand shares elements with the last one, where it has the same buffer.
+        shares: tells whether an operand shares elements with the last one, where both are not in own memory of theirs.
         apart: of operands of which that is asked an :class:`ApartPlace` each.
         results: of each its bytes and its form, in turns; where a register has the bytes, None, and a form with other lengths.
         shapes: of each of those in words: the register of its bytes, the operand that has the same form or -1, and the
@@ -294,7 +294,7 @@ class RecordedLaunch:
 class Apart(NamedTuple):
     """A condition under which an operand is to be read as it was before the call.
 
-    It has the buffer of the last operand, which is written, and shares elements with that.
+    It shares elements with the last operand, which is written: in one buffer with it, or in memory that others have, too.
 
     Attributes:
         place: of the operand.

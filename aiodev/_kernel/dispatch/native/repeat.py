@@ -89,7 +89,7 @@ def repeat(own: RepeatedCallView, given: Cell[int], count: int, names: Tuple | N
         registers: Cell[int] = Cell(on_stack(_REGISTERS_BYTES))
         held = _hold(own, given, buffers, starts)
         if held == own.arrays.length // WORD and _follow(own, given, registers):
-            is_other = _shares_elements(own, given)
+            is_other = _shares_elements(own, given, buffers)
             if is_other == 0:
                 result = _repeat_on(own, StreamView(stream), given, buffers, starts, registers, site)
         for number in range(held):
@@ -178,15 +178,20 @@ def _follow(own: RepeatedCallView, given: Cell[int], registers: Cell[int]) -> in
 
 
 @inner
-def _shares_elements(own: RepeatedCallView, given: Cell[int]) -> int:
+def _shares_elements(own: RepeatedCallView, given: Cell[int], buffers: Cell[int]) -> int:
     """Whether an operand is to be read as it was; -1 with an exception."""
+    buffer_class = known_objects().memory.buffer_class  # of memory that no other buffer has
     operands = RepeatedPlan(own.plan.content.address).operands
     last = ArrayView(given[operands - 1].value)
     words: Cell[int] = Cell(on_stack(WORD * 2))
     places = ApartPlace(own.apart.content.address)
     for number in range(own.apart.length // sizeof(ApartPlace)):
-        array = ArrayView(given[places[number].place].value)
-        if array.buffer.address == last.buffer.address and not (places[number].may_be_it and array.address == last.address):
+        place = places[number].place
+        array = ArrayView(given[place].value)
+        buffer = Object(buffers[place].value)
+        written = Object(buffers[operands - 1].value)
+        is_apart = buffer.address != written.address and buffer.type == buffer_class and written.type == buffer_class
+        if not is_apart and not (places[number].may_be_it and array.address == last.address):
             words[0].value = array.address
             words[1].value = last.address
             answer = call(own.shares, words, 2, 0)
