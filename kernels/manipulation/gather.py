@@ -21,7 +21,7 @@ from aiodev.kernels.tuning import GATHERED, MOVED_EACH, SHORT_MOVED
 
 __all__ = ["join", "lay", "move", "turn"]
 
-#: Arrays that are joined by one launch, at most.
+#: Arrays that are joined by one launch, at most; :func:`lay` takes so many at a time.
 _MOST_JOINED = 4
 #: Dimensions of an array whose places NumPy can find, in all of its versions.
 _MOST_DIMENSIONS = 32
@@ -46,16 +46,19 @@ def lay_line(x: Any, row: int, width: int, out: Any, target: int) -> None:
 
 @aiodev.kernel
 def lay_lines(
-    i: int, rows: int, one: int, two: int, three: int, four: int, a: Any, b: Any, c: Any, d: Any, out: Any
+    i: int, rows: int, step: int, one: int, two: int, three: int, four: int, a: Any, b: Any, c: Any, d: Any, out: Any
 ) -> None:
-    """``rows`` rows of so many elements of each of four arrays, one behind another. Flat arrays, whose slices have no gaps."""
+    """``rows`` rows of so many elements of each of four arrays, one behind another; rows of the result are ``step`` apart.
+
+    Flat arrays, whose slices have no gaps.
+    """
     target = 0
     for row in range(i * rows, (i + 1) * rows):
         lay_line(a, row, one, out, target)
         lay_line(b, row, two, out, target + one)
         lay_line(c, row, three, out, target + one + two)
         lay_line(d, row, four, out, target + one + two + three)
-        target += one + two + three + four
+        target += step
 
 
 @aiodev.kernel(uniform=True)
@@ -187,27 +190,29 @@ def join(
 def lay(call: aiodev.Call, arrays: Sequence[aiodev.Array], result: aiodev.Array, axis: int) -> bool:
     """Fill the result with arrays one after another along an axis; False if it cannot be done so.
 
-    By one launch over one index where they are few elements, else by a launch for each array.
+    By a launch over one index for several arrays of few elements, else by a launch for each array.
     """
-    if len(arrays) > _MOST_JOINED or not result.size or has_teams(result.device):
+    if not result.size or has_teams(result.device):
         return False
     if any(x.dtype != result.dtype for x in arrays) or not all(array.is_contiguous for array in (*arrays, result)):
         return False
     outer, begin, out = math.prod(result.shape[:axis]), 0, result.reshape(result.size)
-    flat = [x.reshape(x.size) for x in arrays]
-    widths = [x.size // outer for x in arrays]
-    if result.size <= GATHERED:
-        rest = _MOST_JOINED - len(flat)
-        call.launch(lay_lines, 1, outer, *widths, *[0] * rest, *flat, *flat[-1:] * rest, out)
-        return True
     step = result.size // outer
-    for x, width in zip(flat, widths, strict=True):
-        if width and outer == 1:
-            call.launch(copy_line, width, x, out[begin : begin + width])
-        elif width:
-            group = max(1, MOVED_EACH // width)
-            call.launch(copy_lines, -(-outer // group), group, width, begin, step, x, out)
-        begin += width
+    for at in range(0, len(arrays), _MOST_JOINED):
+        flat = [x.reshape(x.size) for x in arrays[at : at + _MOST_JOINED]]
+        widths = [x.size // outer for x in flat]
+        if sum(x.size for x in flat) <= GATHERED:
+            rest = _MOST_JOINED - len(flat)
+            call.launch(lay_lines, 1, outer, step, *widths, *[0] * rest, *flat, *flat[-1:] * rest, out[begin:])
+            begin += sum(widths)
+            continue
+        for x, width in zip(flat, widths, strict=True):
+            if width and outer == 1:
+                call.launch(copy_line, width, x, out[begin : begin + width])
+            elif width:
+                group = max(1, MOVED_EACH // width)
+                call.launch(copy_lines, -(-outer // group), group, width, begin, step, x, out)
+            begin += width
     return True
 
 

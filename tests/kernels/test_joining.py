@@ -59,6 +59,37 @@ def test_concat_and_stack(shape: tuple[int, ...], parts: list[tuple[int, str]], 
     same(kernels.stack([arrays[0]] * 3, axis=at), np.stack([hosts[0]] * 3, at))
 
 
+@pytest.mark.parametrize("count", [5, 8, 67])
+@pytest.mark.parametrize("width", [1, 3, 1000])
+def test_concat_and_stack_of_many(count: int, width: int) -> None:
+    """Several small ones by one launch, others by one each, whatever they are beside; the first time and later ones."""
+    random = np.random.default_rng(count * width)
+    hosts = [random.normal(size=(2, 0 if n % 5 == 3 else width * (1 + n % 3), 2)) for n in range(count)]
+    for _ in range(3):
+        same(kernels.concat([on_device(host) for host in hosts], axis=1), np.concatenate(hosts, 1))
+        same(kernels.concat([on_device(host) for host in hosts], axis=None), np.concatenate(hosts, None))
+        alike = [host[:, :1] for host in hosts if host.size]
+        for axis in (0, 1, -1):
+            same(kernels.stack([on_device(host) for host in alike], axis=axis), np.stack(alike, axis))
+    mixed = [host.astype("f4") if n % 2 else host for n, host in enumerate(hosts)]
+    same(kernels.concat([on_device(host) for host in mixed], axis=1), np.concatenate(mixed, 1))
+    turned = [on_device(host.T.copy()).T for host in hosts]
+    same(kernels.concat(turned, axis=1), np.concatenate(hosts, 1))
+
+
+def test_small_arrays_are_joined_four_at_a_time() -> None:
+    """Of twenty, by five launches."""
+    x = on_device(np.arange(200.0))
+    pieces = [x[10 * n : 10 * n + 10] for n in range(20)]
+    for function in (kernels.concat, kernels.stack):
+        for _ in range(3):
+            aiodev.synchronize_blocking("cpu")
+            before = aiodev.current_stream("cpu").timeline.submitted
+            joined = function(pieces)
+            assert aiodev.current_stream("cpu").timeline.submitted == before + 5
+            np.testing.assert_array_equal(joined.numpy_blocking().ravel(), np.arange(200.0))
+
+
 @given(SHAPES, DTYPES.filter(lambda d: d != "f2"), st.booleans(), st.data())
 @settings(deadline=None, max_examples=examples(80))
 def test_pad(shape: tuple[int, ...], dtype: str, flip: bool, data: st.DataObject) -> None:
