@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
 import anyio
 import pytest
 from parking import when_parked
@@ -14,6 +17,17 @@ pytestmark = pytest.mark.anyio
 
 def fail(text: str) -> None:
     raise OSError(text)
+
+
+@aiodev.kernel
+def fail_on_device(i: int, x: list[float]) -> None:
+    if x[i] < 0:
+        raise ValueError("on the device")
+
+
+def asyncio_only(anyio_backend_name: str) -> None:
+    if anyio_backend_name != "asyncio":
+        pytest.skip("such a cancellation is asyncio's")
 
 
 async def test_leaving_waits_for_all_that_was_submitted() -> None:
@@ -76,6 +90,123 @@ async def test_failures_of_a_cancelled_group_are_logged(caplog: pytest.LogCaptur
     assert scope.cancelled_caught
     (record,) = caplog.records
     assert record.exc_info and str(record.exc_info[1]) == "meanwhile"
+
+
+async def test_asyncio_timeout_while_leaving_waits_for_what_runs(anyio_backend_name: str) -> None:
+    """asyncio's own deadline, which no shield keeps out, is told of when the work is over."""
+    asyncio_only(anyio_backend_name)
+    loop = asyncio.get_running_loop()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(None) as deadline, aiodev.StreamGroup("cpu") as group:
+            stream = group.stream()
+            latch = Latch(stream)
+            call = stream.call(int)
+            deadline.reschedule(loop.time())
+            loop.call_later(0.01, when_parked, stream, 2, latch.release)
+    task = asyncio.current_task()
+    assert call.query() and repr(group) == "<aiodev.StreamGroup of 0 streams>"
+    assert task is not None and task.cancelling() == 0
+
+
+@pytest.mark.parametrize("cancel", [False, True])
+@pytest.mark.parametrize("body", ["ends", "waits", "raises"])
+async def test_a_task_that_is_cancelled_twice_waits_for_what_runs(
+    cancel: bool, body: str, anyio_backend_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each ``task.cancel()`` arrives while the block is being left; it goes on afterwards, and what failed is logged."""
+    asyncio_only(anyio_backend_name)
+    leaving = asyncio.Event()
+    entered, release = threading.Event(), threading.Event()
+
+    def run() -> None:
+        entered.set()
+        release.wait()
+        raise OSError("meanwhile")
+
+    async def work() -> None:
+        async with aiodev.StreamGroup("cpu", cancel=cancel) as group:
+            group.stream().call(run)
+            await asyncio.to_thread(entered.wait)
+            leaving.set()
+            if body == "waits":
+                await asyncio.sleep(3600)
+            if body == "raises":
+                raise KeyError("body")
+
+    task = asyncio.create_task(work())
+    await leaving.wait()
+    for _ in range(2):
+        await anyio.wait_all_tasks_blocked()
+        task.cancel()
+    await anyio.wait_all_tasks_blocked()
+    assert not task.done() and task.cancelling() == 2
+    release.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    (record,) = caplog.records
+    assert record.exc_info and str(record.exc_info[1]) == "meanwhile"
+
+
+async def test_kernels_that_fail_under_a_cancellation_are_logged(
+    anyio_backend_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of every stream, when a deadline of asyncio comes while the block is being left."""
+    asyncio_only(anyio_backend_name)
+    loop = asyncio.get_running_loop()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(None) as deadline, aiodev.StreamGroup("cpu") as group:
+            x = aiodev.full(1, -1.0, device="cpu")
+            latches = []
+            for _ in range(2):
+                stream = group.stream()
+                latches.append(Latch(stream))
+                fail_on_device[1, stream](x)
+            deadline.reschedule(loop.time())
+            for latch in latches:
+                loop.call_later(0.01, latch.release)
+    assert [type(record.exc_info[1]) for record in caplog.records if record.exc_info] == [aiodev.KernelError] * 2
+
+
+@pytest.mark.parametrize("cancel", [False, True])
+async def test_leaving_waits_for_what_is_submitted_meanwhile(cancel: bool) -> None:
+    """A called function may submit to streams of the group, and so may what it submits."""
+    seen: list[int] = []
+    submitted: list[aiodev.Completion[None]] = []
+
+    def submit(n: int) -> None:
+        waiting.wait()
+        seen.append(n)
+        if n < 6:
+            submitted.append(streams[n % 2].call(submit, n + 1))
+
+    waiting = threading.Event()
+    async with aiodev.StreamGroup("cpu", cancel=cancel) as group:
+        streams = [group.stream(), group.stream()]
+        streams[1].call(submit, 0)
+        when_parked(streams[1], 1, waiting.set)
+    assert seen == list(range(7)) and all(call.query() for call in submitted)
+
+
+async def test_what_is_submitted_while_a_group_withdraws_is_withdrawn() -> None:
+    """Unless it has begun by then: what a function submits that had begun. The body's exception arrives alone."""
+    entered, release = threading.Event(), threading.Event()
+    late: list[aiodev.Completion[int]] = []
+
+    def run() -> None:
+        entered.set()
+        release.wait()
+        late.extend(stream.call(int) for stream in (running, held))
+
+    with pytest.raises(KeyError):
+        async with aiodev.StreamGroup("cpu", cancel=True) as group:
+            running, held = group.stream(), group.stream()
+            running.call(run)
+            early = running.call(int)
+            held.wait_event(running.record_event())
+            await anyio.to_thread.run_sync(entered.wait)
+            when_parked(running, 2, release.set)
+            raise KeyError("body")
+    assert early.cancelled() and len(late) == 2 and all(call.cancelled() or call.query() for call in late)
 
 
 async def test_a_group_gives_streams_inside_its_block_only() -> None:

@@ -24,10 +24,10 @@ __all__ = ["StreamGroup"]
 class StreamGroup:
     """Streams whose work is over when the block is left.
 
-    Leaving waits for everything that was submitted to the group's streams, also when the body raised or was cancelled:
-    what runs on a device cannot be called back, and its memory must not be given up under it. Failures of several
-    streams, and the body's own exception, arrive together as an ``ExceptionGroup``. Where the block is left by a cancellation,
-    that goes on as it is, and failures are logged.
+    Leaving waits for everything that was submitted to the group's streams, also by the functions that they call, and also when
+    the body raised or was cancelled, or a cancellation comes meanwhile: what runs on a device cannot be called back, and its
+    memory must not be given up under it. Failures of several streams, and the body's own exception, arrive together as an
+    ``ExceptionGroup``. A cancellation goes on as it is when the wait is over, and failures are logged.
 
     With ``cancel=True`` nothing is computed for whoever has gone: where the block is left by an exception, a cancellation or a
     deadline (``asyncio.timeout`` around it), or one of these comes while leaving waits, all that has not begun is withdrawn
@@ -75,6 +75,10 @@ class StreamGroup:
         self._streams.append(stream)
         return stream
 
+    def _ends(self) -> list[tuple[Timeline, int]]:
+        """The last operation of each stream."""
+        return [(stream.timeline, stream.timeline.submitted) for stream in self._streams]
+
     async def __aenter__(self) -> StreamGroup:
         await others_first
         if self._entered:
@@ -86,21 +90,20 @@ class StreamGroup:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._entered = False
-        ends = [(stream.timeline, stream.timeline.submitted) for stream in self._streams]
+        site = callsites.here()
         cancellation: BaseException | None = None
-        if self._cancel:
-            site = callsites.here()
-            if error is None:
+        ends: list[tuple[Timeline, int]] = []
+        waited_for = None
+        while (submitted := self._ends()) != waited_for:  # functions that were waited for may have submitted more
+            ends = waited_for = submitted
+            if self._cancel and error is None:
                 try:
                     await _reach(ends)
                 except anyio.get_cancelled_exc_class() as cancelled:
                     error = cancellation = cancelled
-            if error is not None:
+            if self._cancel and error is not None:
                 ends = [(timeline, _withdraw(timeline, site)) for timeline, _ in ends]
             cancellation = await _reach_anyhow(ends) or cancellation
-        else:
-            with anyio.CancelScope(shield=True):
-                await _reach(ends)
         self._streams.clear()
         failures = _failures(ends)
         if cancellation is not None:
@@ -127,9 +130,10 @@ async def _reach_anyhow(ends: Iterable[tuple[Timeline, int]]) -> BaseException |
     cancellation = None
     with anyio.CancelScope(shield=True):
         for timeline, value in ends:
-            while not timeline.reached(value):
+            while True:
                 try:
                     await Reached(timeline, value)
+                    break
                 except anyio.get_cancelled_exc_class() as cancelled:
                     cancellation = cancelled
     return cancellation
