@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import _imp
 import atexit
+import time
 import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Generic, TypeVar
+
+from aiodev._core.tuning import IMPORT_PATIENCE
 
 __all__ = ["WeakTable", "until_exit", "weakly"]
 
@@ -35,6 +39,36 @@ def weakly(method: Callable[[], None]) -> Callable[[], None]:
             function(own)
 
     return call
+
+
+class _ImportLock:
+    """Has the main thread take Python's import lock at the very end of the program, and keep it.
+
+    A daemon thread is ended where it waits for the GIL, as it does in the system calls by which a module is looked for. Then it
+    has the lock, and whatever is imported from there on waits for ever: to print a traceback, of what a finalizer raised, takes
+    an import. Threads that come to an import from now on wait for the lock, until the process ends.
+
+    A handler of ``atexit`` may wait for a thread that imports. So this is not done when it is called as one, but when it is
+    dropped as one: all have been called then.
+    """
+
+    def __init__(self) -> None:
+        self._program_ends = False
+
+    def __call__(self) -> None:
+        self._program_ends = True
+
+    def __del__(self) -> None:
+        if not self._program_ends:  # somebody has cleared the handlers, as the child processes of multiprocessing do
+            return
+        deadline = time.monotonic() + IMPORT_PATIENCE
+        while _imp.lock_held() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        if not _imp.lock_held():
+            _imp.acquire_lock()
+
+
+atexit.register(_ImportLock())
 
 
 class WeakTable(Generic[_Key, _Value]):

@@ -87,6 +87,9 @@ HOLD_SECONDS: Final = 10.0
 #: Seconds that a fork waits for others to be done with what is held whole. Larger: who compiles delays a fork for longer;
 #: smaller: more children that inherit a lock inside a library for good.
 FORK_PATIENCE: Final = 10.0
+#: Seconds that the end of the program waits for a thread that looks for a module. Larger: a slow file system delays it for
+#: longer; smaller: more programs that hang when something is imported afterwards.
+IMPORT_PATIENCE: Final = 1.0
 
 # Usable cores
 

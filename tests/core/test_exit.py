@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from selection import examples
 
 #: Work of every kind that has no end of its own: a held stream, a function that sleeps, kernels that run for long. Where
 #: whoever started it ignores Ctrl-C, as shells have commands behind ``&`` do, Python does too, unless it is told.
@@ -290,3 +291,55 @@ threading.Thread(target=Slow("second").load, daemon=True).start()
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout.split("\n")[0]) == (0, "made first"), done.stderr
+
+
+#: An exception of a finalizer that the interpreter calls while it ends: to print its traceback, with lines of a file, takes an
+#: import.
+LATE_FAILURE = """
+class Fails:
+    def __del__(self):
+        raise RuntimeError("in a finalizer")
+
+fails = Fails()
+fails.itself = fails
+"""
+
+
+def ends_telling_of_the_failure(file: Path, program: str) -> None:
+    file.write_text(program + LATE_FAILURE)
+    done = subprocess.run([sys.executable, file], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0 and done.stderr.strip().endswith("RuntimeError: in a finalizer"), done.stderr
+
+
+def test_a_thread_that_imports_at_exit_does_not_keep_the_import_lock(tmp_path: Path) -> None:
+    """Python ends daemon threads wherever they wait, as for a file system that is asked for a module, under that lock."""
+    finder = """
+import importlib, sys, threading, time
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "nowhere":
+            looking.set()
+            time.sleep(0.3)
+
+looking = threading.Event()
+sys.meta_path.insert(0, Finder())
+threading.Thread(target=importlib.import_module, args=("nowhere",), daemon=True).start()
+looking.wait(30)
+"""
+    program = f"import aiodev; exec({finder!r}, {{}})"  # so that the thread holds nothing of the program's names
+    ends_telling_of_the_failure(tmp_path / "program.py", program)
+
+
+@pytest.mark.parametrize("delay", range(examples(40)))
+def test_a_program_ends_while_a_backend_starts(delay: int, tmp_path: Path) -> None:
+    """At any moment of the start, which imports a lot in a thread of its own, and of the load of native code behind it."""
+    program = f"""
+import time
+import aiodev
+
+stream = aiodev.Stream("cpu")
+sleeping = stream.call(time.sleep, 60)
+time.sleep({0.01 * delay * 40 / examples(40)})
+"""
+    ends_telling_of_the_failure(tmp_path / "program.py", program)
