@@ -7,6 +7,7 @@ import concurrent.futures
 import contextvars
 import gc
 import threading
+import weakref
 from typing import Any
 
 import anyio
@@ -91,14 +92,17 @@ async def test_a_coroutine_may_wait_for_device_work() -> None:
     assert await stream.wait_future(work()) == 2
 
 
-def test_a_coroutine_needs_a_loop() -> None:
-    """Without a running loop it is refused, and the stream is not held."""
+@pytest.mark.parametrize("imported", ["", "trio"])
+def test_a_coroutine_needs_a_loop(imported: str) -> None:
+    """Without a running loop it is refused, whichever libraries are there, and the stream is not held."""
+    if imported:
+        pytest.importorskip(imported)
 
     async def work() -> None:
         pass
 
     stream, coroutine = Stream("cpu"), work()
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="no running event loop"):
         stream.wait_future(coroutine)
     coroutine.close()
     assert stream.call(int, 1).synchronize_blocking(timeout=WAIT) == 1
@@ -213,6 +217,45 @@ def test_a_coroutine_whose_loop_ends_fails_the_stream() -> None:
         assert await stream.call(int, 1) == 1
 
     asyncio.run(wait(asyncio.run(main())))
+
+
+@pytest.mark.parametrize("library", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("bare", [False, True], ids=["coroutine", "future"])
+def test_a_loop_that_is_closed_with_its_tasks_fails_the_stream(library: str, bare: bool) -> None:
+    """Nobody cancels them, and nobody goes on with them: whoever waits is told when they are collected."""
+    stream, loop = Stream("cpu"), pytest.importorskip(library).new_event_loop()
+
+    async def submit() -> Any:
+        stream.wait_future(asyncio.get_running_loop().create_future() if bare else asyncio.sleep(3600))
+        return stream.call(int, 1)
+
+    done = loop.run_until_complete(submit())
+    loop.close()
+    del loop
+    gc.collect()
+    with pytest.raises(DependencyError) as caught:
+        done.synchronize_blocking(timeout=WAIT)
+    assert isinstance(caught.value.__cause__, asyncio.CancelledError)
+    assert stream.call(int, 1).synchronize_blocking(timeout=WAIT) == 1
+
+
+async def test_a_coroutine_that_nobody_else_holds_is_not_collected() -> None:
+    """What it waits for is known to it alone, and asyncio holds its tasks weakly."""
+    futures = list[weakref.ref[asyncio.Future[int]]]()
+
+    async def work() -> int:
+        future = asyncio.get_running_loop().create_future()
+        futures.append(weakref.ref(future))
+        return await future
+
+    done = Stream("cpu").wait_future(work())
+    await asyncio.sleep(0)
+    gc.collect()
+    future = futures[0]()
+    assert future is not None
+    future.set_result(3)
+    del future
+    assert await done == 3
 
 
 # Futures of threads

@@ -7,14 +7,15 @@ import contextlib
 import contextvars
 import sys
 import weakref
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aiodev._core.errors import DependencyError
 from aiodev._core.streams.outcome import Outcome, to_await
 from aiodev._core.timeline.gate import Gate
-from aiodev._core.waiting.loops import running_loop
+from aiodev._core.waiting.loops import running_loop, trio_token
+from aiodev._core.waiting.reactor import current_reactor
 
 if TYPE_CHECKING:
     import asyncio
@@ -43,25 +44,32 @@ class Bridge:
                     loop.call_soon_threadsafe(awaitable.add_done_callback, self._open_gate)
                 except RuntimeError as error:
                     raise RuntimeError(f"wait_future: the event loop of the future is closed: {awaitable!r}") from error
-        elif "trio" in sys.modules and running_loop() is None:
+        elif running_loop() is None and (token := trio_token()) is not None:
             run_with = contextvars.copy_context()  # a system task has trio's own by default
             trio = sys.modules["trio"]
             self._scope = trio.CancelScope()
-            self._gate.when_withdrawn = partial(_cancel_in_trio, trio, trio.lowlevel.current_trio_token(), self._scope)
+            self._gate.when_withdrawn = partial(_cancel_in_trio, trio, token, self._scope)
             trio.lowlevel.spawn_system_task(self._run, awaitable, context=run_with)
             return
         else:
-            try:
-                running = asyncio.get_running_loop()
-            except RuntimeError as error:
-                raise RuntimeError(f"wait_future: no running event loop, which a coroutine needs: {awaitable!r}") from error
-            task = running.create_task(_result_of(awaitable))
-            _tasks.add(task)
-            task.add_done_callback(_tasks.discard)
-            task.add_done_callback(self._open_gate)
-            self._gate.when_withdrawn = partial(_cancel_task, task)  # nobody else knows of it
-            return
+            awaitable = self._start(awaitable)
         weakref.finalize(awaitable, self._gate.open, _unfinished("was dropped before it was done")).atexit = False
+
+    def _start(self, awaitable: Awaitable[Any]) -> asyncio.Task[Any]:
+        """Have the running loop run a coroutine, in a task that nobody else knows of and that goes with the loop."""
+        import asyncio
+
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError as error:
+            raise RuntimeError(f"wait_future: no running event loop, which a coroutine needs: {awaitable!r}") from error
+        tasks = current_reactor().tasks
+        task = running.create_task(_result_of(awaitable))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+        task.add_done_callback(self._open_gate)
+        self._gate.when_withdrawn = partial(_cancel_task, weakref.ref(task))  # weak, for the task's finalizer holds the gate
+        return task
 
     def _open_gate(self, future: Any) -> None:
         if future.cancelled():
@@ -84,12 +92,11 @@ class Bridge:
             self._gate.open(None if finished else _unfinished("was cancelled"))
 
 
-_tasks: set[asyncio.Task[Any]] = set()  # a loop holds its tasks weakly
-
-
-def _cancel_task(task: asyncio.Task[Any]) -> None:
-    with contextlib.suppress(RuntimeError):  # its loop is closed: it ends no more
-        task.get_loop().call_soon_threadsafe(task.cancel)
+def _cancel_task(reference: Callable[[], asyncio.Task[Any] | None]) -> None:
+    task = reference()
+    if task is not None:
+        with contextlib.suppress(RuntimeError):  # its loop is closed: it ends no more
+            task.get_loop().call_soon_threadsafe(task.cancel)
 
 
 def _cancel_in_trio(trio: Any, token: Any, scope: Any) -> None:

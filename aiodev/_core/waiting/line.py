@@ -17,6 +17,7 @@ from aiodev._core.waiting.spinning import may_help, note_wait
 from aiodev._core.waiting.waitset import WaitSet
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
 
     import anyio
@@ -79,6 +80,7 @@ class Line(ABC):
         waits: who waits for which operation.
         line: who may go on, in order.
         draining: held by who waits for room in a stream; others stand behind.
+        tasks: those that nobody else holds, as a loop holds its tasks weakly.
         helping: whether a task helps, between two turns.
         rests: until when no task helps, since it is not seen what others have to do.
         taking_turns: whether a batch of the line is being resumed, or about to be.
@@ -91,6 +93,7 @@ class Line(ABC):
     def __init__(self) -> None:
         self.waits: WaitSet[Waiter] = WaitSet()
         self.draining: weakref.WeakKeyDictionary[Any, anyio.Lock] = weakref.WeakKeyDictionary()
+        self.tasks: set[asyncio.Task[Any]] = set()
         self.helping = self.taking_turns = False
         self.rests = self.turned = 0
         shorten_time_slice()
