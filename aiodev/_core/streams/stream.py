@@ -258,8 +258,9 @@ class Stream(NativeStream):
         ``await`` of the completion gives what ``fn`` returned, or raises what it raised, unchanged (at later waiters a copy:
         the stream does not hold the function's variables once somebody was told). Calls of different streams run concurrently.
         ``fn`` may block; it must not wait for its own stream. Arguments are not copied: ``fn`` sees them as they are then.
-        At most ``AIODEV_CALL_THREADS`` functions run at once, and others wait in line. One that waits for streams does not
-        count, so that calls may wait for each other that way; by a lock or a barrier no more than that many may.
+        At most ``AIODEV_CALL_THREADS`` functions run at once, and others wait in line. One that blocks on a stream does not
+        count, so that calls may wait for each other that way; by a lock, a barrier or a loop of their own no more than that
+        many may.
 
         What ``fn`` raises and what would have another meaning in the task that waits, such as ``CancelledError`` and
         ``StopIteration``, arrives as the cause of a :class:`CallError`. Where no thread can be had, the operation fails with
