@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from aiodev._array.array import Array
 from aiodev._array.dtypes import parse_dtype
-from aiodev._array.overlap import overlap
+from aiodev._array.overlap import may_overlap, overlap
 from aiodev._core import arguments, callsites
 from aiodev._core.at_fork import in_child
 from aiodev._core.errors import BadForkError, refused
@@ -127,7 +127,7 @@ class Graph:
             if value._buffer in recorder.memory.made or value.device is not self.device:
                 raise ValueError(f"input {name!r}: expected an array of {self.device} that was made before the capture")
             for other, known in self._inputs.items():
-                if known.array._buffer is value._buffer and overlap(value, known.array):
+                if may_overlap(value, known.array) and overlap(value, known.array):
                     raise ValueError(f"input {name!r}: it shares memory with input {other!r}")
             self._inputs[name] = Input(value, False)
             recorder.hold(value._buffer, False)
