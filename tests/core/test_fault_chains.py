@@ -54,3 +54,21 @@ def test_streams_that_fail_each_other_in_turn() -> None:
         with pytest.raises(DependencyError) as caught:
             behind.synchronize_blocking(30)
         assert str(caught.value.__cause__) == message
+
+
+def test_a_wait_that_is_submitted_while_the_source_of_a_failure_is_looked_for() -> None:
+    """Threads that submit waits, or find them over, do not keep one that looks from finding it."""
+    stream, ahead = Stream("cpu"), Stream("cpu")
+
+    class Another:
+        @property
+        def queue(self) -> int:
+            stream.timeline._kept.append((0, ahead.timeline))
+            return -1
+
+    gate = ahead._gate()
+    stream.timeline._kept.append((0, Another()))  # type: ignore[arg-type]
+    stream.wait_stream(ahead)
+    assert stream.timeline.kept_timeline(ahead.timeline.queue) is ahead.timeline
+    gate.open()
+    stream.synchronize_blocking(60)

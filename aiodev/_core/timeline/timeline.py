@@ -301,7 +301,8 @@ class Timeline:
 
     def kept_timeline(self, queue: int) -> Timeline | None:
         """The timeline of a queue that an unfinished wait, or one whose faults are not learnt yet, is for."""
-        return next((kept for _, kept in self._kept if kept.queue == queue), None)
+        kept = tuple(self._kept)  # other threads submit waits, and let go of those that are over
+        return next((timeline for _, timeline in kept if timeline.queue == queue), None)
 
     def release(self) -> None:
         """Let go of what finished operations needed, and of the timelines that finished waits were for."""
