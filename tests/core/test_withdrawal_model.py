@@ -282,8 +282,10 @@ class Table:
     withdrawn: set[int] = field(default_factory=set)
 
     def withdraw(self, start: int, last: int, end: int, site: int) -> int:
-        """Returns how many were not withdrawn before."""
+        """Returns how many were not withdrawn before; where there are none, what was submitted since is not behind them."""
         new = set(range(start, last + 1)) - self.withdrawn
+        if not new:
+            return 0
         self.withdrawn |= new
         self.why |= {value: (value, site) for value in new}
         for value in range(last + 1, end + 1):
