@@ -13,7 +13,7 @@ import pytest
 from turns import WORK, Clock, Turns
 
 import aiodev
-from aiodev._core.tuning import AWAITS, PERIOD_NS, SHARE_NS
+from aiodev._core.tuning import AWAITS, MOST_TURNS, PERIOD_NS, SHARE_NS
 from aiodev._core.waiting import fairness
 from aiodev._core.waiting.trio_reactor import ReadyQueue
 from aiodev.testing import Latch
@@ -225,7 +225,9 @@ async def test_tasks_that_one_wake_up_finds_run_in_turns(clock: Clock, streams: 
         async with anyio.create_task_group() as group:
             for number in range(32):
                 group.start_soon(task, number, calls[number % streams])
-            while held[-1].timeline.parked < 2:  # the loop, and the watcher
+            while any(stream.timeline.parked < 2 for stream in held):  # the loop, and the watcher
+                await anyio.lowlevel.checkpoint()
+            for _ in range(2 * MOST_TURNS):  # who has looked whether there is something to help with parks as well
                 await anyio.lowlevel.checkpoint()
             for latch in latches:
                 latch.release()
