@@ -22,7 +22,8 @@ from aiodev._core.streams.completion import Completion
 from aiodev._core.streams.stream import Stream
 from aiodev._generator.defaults import default_generator
 from aiodev._generator.recording import Recording as Draws
-from aiodev._graph.recorder import Branch, Memory, Node, Round
+from aiodev._graph.memory import Memory
+from aiodev._graph.recorder import Branch, Node, Round
 from aiodev._graph.schedule import Run, Step, WaitStep
 from aiodev._graph.serialize import TABLES, build, form_of_array, version
 from aiodev._kernel.compile.keys import cache_key

@@ -25,7 +25,8 @@ from aiodev._graph.deserialize import Loaded, check_document, find_kernels
 from aiodev._graph.export import as_dot, as_table
 from aiodev._graph.file import read_file, write_file
 from aiodev._graph.input import Input, Inputs, number_of
-from aiodev._graph.recorder import Branch, Memory, Node, Recorder, Round
+from aiodev._graph.memory import Memory
+from aiodev._graph.recorder import Branch, Node, Recorder, Round
 from aiodev._graph.resources import Recorded, Resources, end
 from aiodev._graph.rows import Rows, Signal
 from aiodev._graph.schedule import CallStep, Run, Step, make_schedule

@@ -413,7 +413,9 @@ class _Captured:
                 if buffer not in buffers:
                     buffers[buffer], one = len(self._made), made[buffer]
                     places = graph._inputs.find_places(buffer.address, buffer.address + max(1, one.nbytes), buffer.address)
-                    places = [place for place in places if one.may_be_used_by(place[0].nodes[place[1]])]
+                    nodes = [run.nodes[k] for run, k, _, _ in places]
+                    own = [one.may_be_used_by(node.lane, node.value) for node in nodes]
+                    places = list(itertools.compress(places, own))
                     self._made.append(_Made(one.nbytes, places))
                 distance = array._address - buffer.address
                 self._results.append(_Result(None, -1, buffers[buffer], distance, array._form))

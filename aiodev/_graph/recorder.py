@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import functools
 import math
 import struct
@@ -16,9 +15,8 @@ import numpy as np
 
 from aiodev._array.array import Array, make_array
 from aiodev._core import callsites
-from aiodev._core.backend.interface import COMPLETED, COUNTER_WORDS, SUBMITTED, Command, Executor
+from aiodev._core.backend.interface import COUNTER_WORDS, SUBMITTED, Command, Executor
 from aiodev._core.backend.kernel_arguments import address_offsets
-from aiodev._core.config import settings
 from aiodev._core.errors import CaptureError, refused
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.native_calls import address_places
@@ -27,6 +25,7 @@ from aiodev._core.timeline.recording import NO_WAIT, Effect
 from aiodev._core.timeline.timeline import Timeline
 from aiodev._generator.generator import Generator
 from aiodev._generator.recording import Recording as Draws, move_on
+from aiodev._graph.memory import Memory
 from aiodev._kernel.compile.service import PendingKernel, by_entry
 from aiodev._kernel.dispatch.native_functions import native_function
 from aiodev._kernel.dispatch.states import RecordedLaunch
@@ -36,12 +35,10 @@ from aiodev._memory.pool import MemoryPool
 if TYPE_CHECKING:
     from aiodev._array.dtypes import DType
     from aiodev._array.layout import Shape
-    from aiodev._core.backend.device import Device
     from aiodev._core.streams.completion import Completion
     from aiodev._core.timeline.vector_clock import Clock
-    from aiodev._memory.allocator import CachingAllocator
 
-__all__ = ["BEGIN", "Branch", "Call", "Item", "Memory", "Node", "RecordedTimeline", "Recorder", "Round", "Wait"]
+__all__ = ["BEGIN", "Branch", "Call", "Item", "Node", "RecordedTimeline", "Recorder", "Round", "Wait"]
 
 #: What a recorded timeline begins with: no operation, but a point that others can wait for.
 BEGIN = 1
@@ -230,141 +227,6 @@ class RecordedTimeline(Timeline):
     def withdraw(self, first: int, last: int, site: int, partly: bool = False) -> NoReturn:
         """Refuse: it was not submitted."""
         self._recorder.refuse("captured work cannot be withdrawn; the completion of a replay can")
-
-
-class Replays:
-    """The last replay of the graphs that share a pool (invariant 5)."""
-
-    __slots__ = ("stream", "timeline", "value")
-
-    def __init__(self) -> None:
-        self.timeline: Timeline | None = None
-        self.value = 0
-        self.stream = ""
-
-    def come_to(self, timeline: Timeline, shares_state: bool) -> None:
-        """Have the next replay be on a timeline, behind the last one; unless they share state, however that comes out."""
-        last = self.timeline
-        if last is timeline or last is None:
-            return
-        if shares_state:
-            timeline.join(last, self.value, last.clock_at(self.value))
-        elif last.counters[COMPLETED] < self.value:  # who comes next follows this wait, if there is no replay behind it
-            self.value = timeline.come_after(last, self.value)
-            self.timeline, self.stream = timeline, timeline.label
-
-    def check(self, stream: Stream) -> None:
-        """Refuse a replay that would run beside the last one.
-
-        Raises:
-            RuntimeError: the stream is not ordered after it.
-        """
-        timeline, last = stream.timeline, self.timeline
-        if last is timeline or last is None or last.counters[COMPLETED] >= self.value:
-            return
-        if timeline.frontier[1].get(last, 0) < self.value:
-            raise RuntimeError(
-                f"replay on {stream!r}: the graph, or another one with its memory, still runs on {self.stream}; "
-                f"replay it there, or have the stream wait for that first"
-            )
-
-
-class Made(NamedTuple):
-    """Memory that a capture has made.
-
-    Attributes:
-        nbytes: how many bytes were asked for.
-        behind: how many operations each stream had been given by then: they may use the same memory, for something else.
-    """
-
-    nbytes: int
-    behind: tuple[int, ...]
-
-    def may_be_used_by(self, node: Node) -> bool:
-        """Whether the node was captured when this memory had been made."""
-        return node.lane >= len(self.behind) or node.value > self.behind[node.lane]
-
-
-class Memory:
-    """The memory of a graph: a pool, which is made when something is first allocated, and whose buffers are listed.
-
-    Attributes:
-        made: memory that the capture has made and that is not free again.
-        replays: of the graphs that share it.
-    """
-
-    def __init__(self, device: Device, pool: MemoryPool | None) -> None:
-        self.made: weakref.WeakKeyDictionary[Buffer, Made] = weakref.WeakKeyDictionary()
-        #: Where operations have memory that the capture has made, or had it: ascending, and apart from each other.
-        self.spans: list[tuple[int, int]] = []
-        self._all: list[Buffer] = []  # in debug mode, which takes what is written to after it was freed for a fault
-        self.replays = Replays() if pool is None else _replays.setdefault(pool, Replays())
-        self._device = device
-        self._pool: MemoryPool | None = None
-        if pool is not None:
-            self._take(pool)
-
-    @property
-    def pool(self) -> MemoryPool:
-        """The pool."""
-        pool = self._pool
-        if pool is None:
-            pool = MemoryPool(self._device)
-            _replays[pool] = self.replays
-            self._take(pool)
-        return pool
-
-    def _take(self, pool: MemoryPool) -> None:
-        """Keep the memory of a pool where it is, the free part as well, for as long as this object lives."""
-        self._pool = pool
-        pool._allocator.pin()
-        weakref.finalize(self, _unpin, pool._allocator, self.made).atexit = False
-
-    def allocate(self, nbytes: int, timeline: Timeline) -> Buffer:
-        """See :meth:`CachingAllocator.allocate`."""
-        return self._allocate(nbytes, timeline)[0]
-
-    def allocate_fresh(self, nbytes: int, timeline: Timeline) -> Buffer:
-        """Memory that no captured operation has had: what is there is written when a replay begins, ahead of all of them."""
-        aside: list[Buffer] = []
-        while True:
-            buffer, is_fresh = self._allocate(nbytes, timeline)
-            if is_fresh:
-                return buffer
-            aside.append(buffer)
-
-    def _allocate(self, nbytes: int, timeline: Timeline) -> tuple[Buffer, bool]:
-        """Memory, and whether no captured operation has had some of it."""
-        buffer = self.pool._allocator.allocate(nbytes, timeline)
-        recorder = timeline.recording
-        self.made[buffer] = Made(nbytes, recorder.progress() if isinstance(recorder, Recorder) else ())
-        if settings.debug:
-            self._all.append(buffer)
-        return buffer, self._note(buffer.address, buffer.address + buffer.block.size)
-
-    def _note(self, first: int, last: int) -> bool:
-        """Note where operations have memory; whether that was nowhere in what is noted."""
-        spans = self.spans
-        begin = end = bisect.bisect_left(spans, (first,))
-        if begin and spans[begin - 1][1] > first:
-            begin -= 1
-        while end < len(spans) and spans[end][0] < last:
-            end += 1
-        if begin == end:
-            spans.insert(begin, (first, last))
-            return True
-        spans[begin:end] = [(min(first, spans[begin][0]), max(last, spans[end - 1][1]))]
-        return False
-
-
-def _unpin(allocator: CachingAllocator, made: weakref.WeakKeyDictionary[Buffer, Made]) -> None:
-    """The graph is gone: its memory may go back, that of arrays which outlive it when they are dropped."""
-    for buffer in list(made):
-        weakref.finalize(buffer, allocator.return_abandoned).atexit = False
-    allocator.unpin()
-
-
-_replays: weakref.WeakKeyDictionary[MemoryPool, Replays] = weakref.WeakKeyDictionary()
 
 
 class _Open(NamedTuple):

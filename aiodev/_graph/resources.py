@@ -9,7 +9,7 @@ from aiodev._core import callsites
 from aiodev._core.backend.interface import Executor
 from aiodev._core.streams.completion import Completion
 from aiodev._core.waiting.watcher import watcher
-from aiodev._graph.recorder import Memory
+from aiodev._graph.memory import Memory
 from aiodev._graph.schedule import Run
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from aiodev._core.backend.device import Device
     from aiodev._generator.recording import Recording as Draws
     from aiodev._graph.input import Input
-    from aiodev._graph.recorder import Memory
+    from aiodev._graph.memory import Memory
     from aiodev._graph.schedule import Step
     from aiodev._memory.buffer import Buffer
 

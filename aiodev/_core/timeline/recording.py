@@ -39,6 +39,9 @@ class Recording(Protocol):
     memory: Any
     held: dict[Any, bool]
 
+    def progress(self) -> tuple[int, ...]:
+        """How many operations each captured stream was given so far."""
+
     def launcher(self, queue: int) -> Callable[[int, int, bytes, int], int]:
         """What launches on a captured stream go through: :meth:`Executor.launch` of its queue, for less."""
 
