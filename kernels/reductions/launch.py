@@ -1,8 +1,9 @@
 """Launches of reductions: of rows whose elements lie in one piece, or of columns that lie side by side.
 
 Rows are reduced whole, by one index each, where there are many or where they are short; else in blocks, and then their parts.
-Columns are reduced in slabs of rows, and then their parts; where they are few and short, all at once. What is neither, since
-other axes lie between those that are reduced, is first copied into rows. Where teams run the kernels
+Columns are reduced in slabs of rows, and then their parts; where they are few and short, all at once. Where other axes lie
+between those that are reduced, the last neighbours are reduced first, and then what they come to, before it is rounded; of a
+variance the elements are copied into rows first. Where teams run the kernels
 (:mod:`aiodev.kernels.thread_block`), the launches are the same; only the numbers of indices, pieces and slabs differ.
 """
 
@@ -73,8 +74,7 @@ def _shares(way: _Way, teams: bool, beside: bool = True) -> _Shares:
     return _Shares(short, blocks, outer, outer, slabs, -(-inner // COLUMNS), columns, room)
 
 
-def _way(name: str, shape: tuple[int, ...], axis: Axis, keepdims: bool) -> _Way:
-    axes = _axes(name, axis, len(shape))
+def _way(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> _Way:
     result = tuple(1 if d in axes else n for d, n in enumerate(shape) if keepdims or d not in axes)
     kept = tuple(d for d in range(len(shape)) if d not in axes)
     length = math.prod(shape[d] for d in axes)
@@ -87,6 +87,7 @@ def _way(name: str, shape: tuple[int, ...], axis: Axis, keepdims: bool) -> _Way:
 
 
 def _axes(name: str, axis: Axis, ndim: int) -> tuple[int, ...]:
+    axis = whole(name, axis)
     if axis is None:
         return tuple(range(ndim))
     given = axis if isinstance(axis, tuple) else (axis,)
@@ -94,6 +95,14 @@ def _axes(name: str, axis: Axis, ndim: int) -> tuple[int, ...]:
     if len(set(checked)) != len(checked):
         raise ValueError(f"{name}: axis {axis} names one axis twice")
     return checked
+
+
+def _last_neighbours(axes: tuple[int, ...]) -> tuple[int, ...]:
+    """The last of the axes, and those right before it."""
+    start = len(axes) - 1
+    while axes[start - 1] == axes[start] - 1:
+        start -= 1
+    return axes[start:]
 
 
 def _in_order(call: aiodev.Call, x: aiodev.Array, way: _Way) -> aiodev.Array:
@@ -111,17 +120,26 @@ def reduce(
 ) -> aiodev.Array:
     """Combine the elements along the axes; ``empty`` says whether there may be none."""
     flags(call.name, keepdims=keepdims)
-    way = _way(call.name, x.shape, whole(call.name, axis), keepdims)
+    shape, axes = x.shape, _axes(call.name, axis, x.ndim)
+    way = _way(shape, axes, keepdims)
     if way.length == 0 and not empty:
         raise ValueError(f"{call.name}: an array of shape {x.shape} has no elements along axis {axis}")
     result, target = packed_out(call, way.shape, plan.result)
-    _launch(call, plan, _in_order(call, x, way), way, _line(target))
+    number = way.length
+    while way.moved is not None:
+        near = _last_neighbours(axes)
+        first = _way(shape, near, keepdims=True)
+        parts = call.scratch(math.prod(first.shape), plan.parts)
+        _launch(call, plan, call.reshape(x, x.size), first, 1, parts)
+        x, shape, axes, plan = parts, first.shape, axes[: -len(near)], plan.next()
+        way = _way(shape, axes, keepdims)
+    _launch(call, plan, call.reshape(x, x.size), way, number, _line(target))
     return delivered(call, result, target)
 
 
-def _launch(call: aiodev.Call, plan: Plan, x: aiodev.Array, way: _Way, out: aiodev.Array) -> None:
+def _launch(call: aiodev.Call, plan: Plan, x: aiodev.Array, way: _Way, number: int, out: aiodev.Array) -> None:
     """Reduce to ``out``, by one launch or two."""
-    kernels, identity, number = plan.kernels, plan.identity, way.length
+    kernels, identity = plan.kernels, plan.identity
     _, outer, length, inner, _ = way
     shares = _shares(way, has_teams(x.device))
     blocks, slabs, strips = shares.blocks, shares.slabs, shares.strips
@@ -148,7 +166,7 @@ def reduce_variance(
     name = call.name
     flags(name, keepdims=keepdims)
     plan, corrected = variance_plan(name, x.dtype), as_float(name, "correction", correction)
-    way = _way(name, x.shape, whole(name, axis), keepdims)
+    way = _way(x.shape, _axes(name, axis, x.ndim), keepdims)
     result, target = packed_out(call, way.shape, plan.result)
     flat, out, kernels = _in_order(call, x, way), _line(target), plan.kernels
     _, outer, length, inner, _ = way
@@ -183,7 +201,7 @@ def reduce_arg_extreme(call: aiodev.Call, x: aiodev.Array, axis: int | None, kee
     kernels = plan.kernels
     if isinstance(axis, tuple):
         raise TypeError(f"{name}: axis {axis}: expected one axis, or None for a place in the flattened array")
-    way = _way(name, x.shape, whole(name, axis), keepdims)
+    way = _way(x.shape, _axes(name, axis, x.ndim), keepdims)
     if way.length == 0:
         raise ValueError(f"{name}: an array of shape {x.shape} has no elements along axis {axis}")
     result, target = packed_out(call, way.shape, _PLACE)

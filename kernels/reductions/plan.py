@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +36,8 @@ class Plan(NamedTuple):
     kernels: Kernels
     identity: Any  #: of the type that is combined
     result: DType
+    parts: DType  #: of results that are reduced once more, by the next plan
+    next: Callable[[], Plan]
 
 
 class VariancePlan(NamedTuple):
@@ -77,7 +80,8 @@ def sum_plan(name: str, dtype: DType, wanted: DType | None) -> Plan:
     sums = combine is elements.add and dtype in (np.float32, np.float64) and kind == "f"
     four = elements.four_floats if sums and dtype == wanted else None
     kernels = _kernels(name, load, combine, finish, combined(identity), four, sums)
-    return Plan(load, combine, kernels, combined(identity), wanted)
+    wide = np.dtype(combined)
+    return Plan(load, combine, kernels, combined(identity), wanted, wide, lambda: sum_plan(name, wide, wanted))
 
 
 @functools.cache
@@ -86,7 +90,8 @@ def truth_plan(name: str, dtype: DType) -> Plan:
     combine = elements.either if name == "any" else elements.both
     identity = np.uint8(name == "all")
     kernels = _kernels(name, elements.truth, combine, elements.total_of, identity)
-    return Plan(elements.truth, combine, kernels, identity, np.dtype(bool))
+    result = np.dtype(bool)
+    return Plan(elements.truth, combine, kernels, identity, result, result, lambda: truth_plan(name, result))
 
 
 @functools.cache
@@ -94,7 +99,8 @@ def count_plan(dtype: DType) -> Plan:
     """Of the number of elements that are not 0."""
     identity = np.int64(0)
     kernels = _kernels("count_nonzero", elements.counted, elements.add, elements.total_of, identity)
-    return Plan(elements.counted, elements.add, kernels, identity, np.dtype(np.int64))
+    result = np.dtype(np.int64)
+    return Plan(elements.counted, elements.add, kernels, identity, result, result, lambda: sum_plan("sum", result, None))
 
 
 @functools.cache
@@ -107,7 +113,7 @@ def extreme_plan(name: str, dtype: DType) -> Plan:
     load, _, finish, combined = _order(name, dtype, least=name == "min")
     identity = combined(np.iinfo(combined).min)
     kernels = _kernels(name, load, elements.larger, finish, identity)
-    return Plan(load, elements.larger, kernels, identity, dtype)
+    return Plan(load, elements.larger, kernels, identity, dtype, dtype, lambda: extreme_plan(name, dtype))
 
 
 @functools.cache

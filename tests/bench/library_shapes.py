@@ -43,8 +43,8 @@ def _device(host: HostArray) -> aiodev.Array:
     return aiodev.asarray(host, device="cpu")
 
 
-def along(name: str, axis: int, torchs: str, numpys: str | None = None) -> Make:
-    """A function along an axis, by its names."""
+def along(name: str, axis: int | tuple[int, ...], torchs: str, numpys: str | None = None) -> Make:
+    """A function along one axis or several, by its names."""
 
     def make(host: HostArray) -> tuple[Call, Call, Callable[[], Call]]:
         in_numpy: Any = getattr(np, numpys or name)
@@ -166,10 +166,13 @@ def logarithm_with_nan(host: HostArray) -> tuple[Call, Call, Callable[[], Call]]
 
 
 _THREE, _EIGHT, _SIXTEEN = ((_ELEMENTS // width, width) for width in (3, 8, 16))
+_IMAGES, _FOUR_AXES = (32, 20, 56, 56), (20, 10, 100, 100)
 FIGURES = {
     "sum-rows-of-3": shaped("sum of each row", _THREE, along("sum", 1, "sum")),
     "max-rows-of-3": shaped("largest of each row", _THREE, along("max", 1, "amax")),
     "sum-3-columns": shaped("sum of each column", _THREE, along("sum", 0, "sum")),
+    "sum-of-channels": shaped("sum of each channel of images", _IMAGES, along("sum", (0, 2, 3), "sum")),
+    "max-of-two-axes": shaped("largest along the first and third axis", _FOUR_AXES, along("max", (0, 2), "amax")),
     "cumulative-sum-rows-of-8": shaped(
         "running sum of each row", _EIGHT, along("cumulative_sum", 1, "cumsum", "cumsum")
     ),

@@ -372,6 +372,8 @@ FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "argsort": lambda x, y: kernels.argsort(x, stable=True),
     "roll": lambda x, y: kernels.roll(x, 1, axis=1),
     "flattened": lambda x, y: kernels.sum(x.reshape(-1)),
+    "sum of all but a middle axis": lambda x, y: kernels.sum(kernels.stack([x, y], axis=1), axis=(0, 2)),
+    "mean of all but a middle axis": lambda x, y: kernels.mean(kernels.stack([x, y], axis=1), axis=(0, 2)),
 }
 
 bounds = st.tuples(st.integers(0, 40), st.integers(0, 40))

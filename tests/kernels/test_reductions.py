@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,42 @@ def test_axes(name: str, dtype: str) -> None:
             if axis == () and dtype in ("f4", "c8") and name == "prod":
                 continue
             check(name, found, expected_of(name, host, axis, keepdims))
+
+
+@pytest.mark.parametrize(("name", "dtype"), [(name, dtype) for name, dtypes in KINDS.items() for dtype in some(dtypes, 2)])
+@settings(max_examples=examples(20), deadline=None)
+@given(data=st.data())
+def test_axes_with_others_between(name: str, dtype: str, data: st.DataObject) -> None:
+    """Groups of neighbours, with what is kept between them; of packed and of transposed arrays, to results of any strides."""
+    if dtype[0] == "c" and name in EXTREMES:
+        dtype = "f2"
+    shape = tuple(data.draw(st.lists(st.sampled_from([1, 2, 3, 5, 17, 0]), min_size=3, max_size=6), label="shape"))
+    if name == "prod":
+        shape = tuple(min(length, 3) for length in shape)
+    if name in EXTREMES:
+        shape = tuple(max(length, 1) for length in shape)
+    axes = tuple(data.draw(st.sets(st.integers(0, len(shape) - 1), min_size=2), label="axes"))
+    order = data.draw(st.permutations(range(len(shape))), label="order")
+    keepdims, strided = data.draw(st.booleans(), label="keepdims"), data.draw(st.booleans(), label="strided")
+    host = np.ascontiguousarray(numbers(shape, dtype)).transpose(order)
+    with warnings.catch_warnings(action="ignore"):  # NumPy warns of means of nothing
+        expected = expected_of(name, host, axes, keepdims)
+    x = on_device(numbers(shape, dtype)).transpose(*order)
+    out = aiodev.zeros(expected.shape[::-1], expected.dtype, "cpu").T if strided else None
+    found = getattr(kernels, name)(x, axis=axes, keepdims=keepdims, out=out)
+    check(name, found, expected)
+
+
+def test_what_is_reduced_in_turn_is_rounded_once() -> None:
+    """Parts are as wide as what is combined: no digit is lost, and no sum overflows, between one axis and the next."""
+    host = np.full((4, 3, 5000), 7, "f2")
+    host[1:, 1], host[:, 2, 0] = -7, 0.001
+    for name in ("sum", "mean"):
+        check(name, getattr(kernels, name)(on_device(host), axis=(0, 2)), expected_of(name, host, (0, 2)))
+    assert kernels.sum(on_device(host), axis=(0, 2)).numpy_blocking()[0] == np.inf  # beyond the largest float16
+    bytes_ = np.full((3, 2, 1000), 255, "u1")
+    check("sum", kernels.sum(on_device(bytes_), axis=(0, 2)), bytes_.sum((0, 2)))
+    assert kernels.count_nonzero(on_device(bytes_), axis=(0, 2)).numpy_blocking().tolist() == [3000, 3000]
 
 
 @pytest.mark.parametrize("name", ["sum", "max", "argmax", "var", "all"])
