@@ -18,6 +18,14 @@ LONGEST: Final = 8
 #: lengths that do not come again.
 RECURRING: Final = 16
 
+# Elementwise functions
+
+#: Bytes of an operand from which on it is put into the order of the result before it is read. Larger: elements are read at a
+#: distance for longer; smaller: what a core's cache holds is copied for nothing.
+ACROSS: Final = 1 << 19
+#: Elements at least along both dimensions. Larger and smaller: as ``ACROSS``.
+ACROSS_LENGTH: Final = 16
+
 # Teams of threads, on devices that have them
 
 #: Elements of a lane before a team gets twice as many lanes. Larger: fewer threads, each of which waits for memory longer;

@@ -316,13 +316,18 @@ def boxes(
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[tuple[int, int], ...]]:
     """The shape and strides of three dimensions, and where those begin on both sides, once for each index of the others.
 
-    The last dimension stays, which most often has no gaps, and of the others the longest do: so there are few launches.
+    The last dimension stays, which most often has no gaps on one side; before it is the one that has the least on the other
+    side, if that is another. Of the others the longest stay: so there are few launches.
     """
     shape, (to, fro) = layout.collapse(shape, to, fro)
     places: tuple[tuple[int, int], ...] = ((0, 0),)
-    if len(shape) > 3:
-        order = [*sorted(range(len(shape) - 1), key=shape.__getitem__), len(shape) - 1]
+    last = len(shape) - 1
+    nearer = [axis for axis in range(last) if 0 < to[axis] < to[last] or 0 < fro[axis] < fro[last]]
+    if nearer or last > 2:
+        near = min(nearer, key=lambda axis: min(to[axis], fro[axis]), default=None)
+        order = [*sorted(range(last), key=lambda axis: (axis == near, shape[axis])), last]
         shape, to, fro = (tuple(own[axis] for axis in order) for own in (shape, to, fro))
+    if last > 2:
         places = tuple(
             (sum(i * s for i, s in zip(index, to, strict=False)), sum(i * s for i, s in zip(index, fro, strict=False)))
             for index in np.ndindex(*shape[:-3])

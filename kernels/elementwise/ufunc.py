@@ -19,6 +19,7 @@ from aiodev import dtypes
 from aiodev.kernels.arguments import broadcast
 from aiodev.kernels.elementwise.derivatives import derivative_of, names_in, renamed
 from aiodev.kernels.elementwise.iteration import Form, make_kernel, plan_loop
+from aiodev.kernels.tuning import ACROSS, ACROSS_LENGTH
 
 __all__ = ["DECLARED", "DType", "Elementwise", "Operand", "differentiable", "kind_of"]
 
@@ -119,6 +120,9 @@ class Elementwise:
         ]
         if 0 in shape:
             return out
+        if not aiodev.capabilities(out.device).simt:
+            args = [call.packed(value) if _lies_across(value, out) else value for value in args]
+            values = [arg if isinstance(arg, aiodev.Array) else value for arg, value in zip(args, values, strict=True)]
         count = math.prod(shape)
         if alike and count > 1 and all(value.is_contiguous for value in (*values, out) if isinstance(value, aiodev.Array)):
             flat = [value.reshape(count) if isinstance(value, aiodev.Array) else value for value in (*args, out)]
@@ -177,6 +181,16 @@ class Elementwise:
                 kernel = self._kernels.setdefault(key, made)
             self._known[signature] = kernel
         return kernel
+
+
+def _lies_across(value: Any, out: aiodev.Array) -> bool:
+    """Whether an operand's elements lie side by side along another dimension than the result's, and are to be moved first."""
+    if not isinstance(value, aiodev.Array) or value.nbytes < ACROSS or value.is_contiguous or value.shape != out.shape:
+        return False
+    size, least = value.itemsize, ACROSS_LENGTH
+    if value.shape[-1] < least or value.strides[-1] <= size or out.strides[-1] != out.itemsize:
+        return False
+    return any(stride == size and length >= least for stride, length in zip(value.strides, value.shape, strict=True))
 
 
 def _rule(name: str, expression: str | Mapping[str, str] | None, module: str) -> Callable[..., Any] | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -117,6 +118,32 @@ def test_copies_of_random_views(data: st.DataObject) -> None:
     assert array.numpy_blocking().tobytes() == expected.tobytes()
 
 
+@given(st.data())
+@settings(deadline=None, max_examples=examples(60))
+def test_copies_between_axes_in_any_order(data: st.DataObject) -> None:
+    """Squares, blocks and what is left at their edges; nothing else is written."""
+    dtype = data.draw(st.sampled_from(["i1", "f2", "f4", "f8", "c16"]), label="dtype")
+    lengths = st.sampled_from([1, 2, 3, 4, 5, 9, 40, 127, 130, 258, 515])
+    shape = data.draw(st.lists(lengths, min_size=2, max_size=5), label="shape")
+    while math.prod(shape) > 300_000:
+        shape[shape.index(max(shape))] //= 3
+    edges = [data.draw(st.sampled_from([0, 0, 1, 3]), label="gaps") for _ in shape]
+    fro, to = (data.draw(st.permutations(range(len(shape))), label="order") for _ in range(2))
+    inside = tuple(slice(edge, edge + length) for edge, length in zip(edges, shape, strict=True))
+    whole = np.random.default_rng(0).integers(0, 256, [n + 2 * e for n, e in zip(shape, edges, strict=True)]).astype(dtype)
+
+    def laid(order: Sequence[int], values: np.ndarray[Any, Any]) -> aiodev.Array:
+        """An array with these values, whose axes lie in memory in this order."""
+        back = np.argsort(order)
+        return aiodev.asarray(np.ascontiguousarray(values.transpose(order)), device="cpu").transpose(*back.tolist())
+
+    target = laid(to, np.zeros_like(whole))
+    target[inside].copy_from(laid(fro, whole)[inside])
+    expected = np.zeros_like(whole)
+    expected[inside] = whole[inside]
+    assert np.array_equal(target.numpy_blocking(), expected)
+
+
 @pytest.mark.parametrize(
     ("to", "fro"),
     [
@@ -148,6 +175,18 @@ def test_an_array_becomes_its_transpose(device: str) -> None:
     array = aiodev.asarray(host, device=device)
     array.copy_from(array.T)
     assert np.array_equal(array.numpy_blocking(), host.T)
+
+
+@pytest.mark.parametrize("shape", [(515, 258), (3, 257, 130), (4, 2, 600)], ids=str)
+def test_transposes_of_several_blocks(shape: tuple[int, ...]) -> None:
+    """From a transposed array, and to one."""
+    host = np.arange(np.prod(shape), dtype="i4").reshape(shape)
+    x, to = aiodev.asarray(host, device="cpu"), aiodev.zeros((*shape[:-2], *shape[:-3:-1]), "i4", "cpu")
+    to.copy_from(x.mT)
+    assert np.array_equal(to.numpy_blocking(), host.swapaxes(-1, -2))
+    back = aiodev.zeros(shape, "i4", "cpu")
+    back.mT.copy_from(to)
+    assert np.array_equal(back.numpy_blocking(), host)
 
 
 def test_a_large_array_moves_by_one() -> None:

@@ -123,6 +123,18 @@ def rolled(host: HostArray) -> tuple[Call, Call, Callable[[], Call]]:
     return lambda: kernels.roll(x, 1, axis=1, out=out), lambda: np.roll(host, 1, axis=1), of_torch
 
 
+def transposed(host: HostArray) -> tuple[Call, Call, Callable[[], Call]]:
+    """A matrix, as a copy."""
+    result = np.empty(host.shape[::-1], np.float32)
+    x, out = _device(host), aiodev.empty(result.shape, "f4", "cpu")
+
+    def of_torch() -> Call:
+        t, to = tensors(host, result)
+        return lambda: to.copy_(t.T)
+
+    return lambda: aiodev.current_stream().copy(out, x.T), lambda: np.copyto(result, host.T), of_torch
+
+
 def joined(host: HostArray) -> tuple[Call, Call, Callable[[], Call]]:
     """Rows of two arrays, one after the other."""
     result = np.concatenate([host, host], axis=1)
@@ -180,6 +192,8 @@ FIGURES = {
     "take-rows-of-8": shaped("rows at random places", _EIGHT, rows_at_random),
     "concat-rows-of-3": shaped("rows of two arrays, joined", _THREE, joined),
     "roll-rows": shaped("each row rolled by one", (2000, 1000), rolled),
+    "transpose": shaped("transposed", (2000, 1000), transposed),
+    "transpose-power-of-two": shaped("transposed", (2048, 1024), transposed),
     "scatter-add-to-few": shaped("each number added to one of 1,000", (_ELEMENTS,), added_to_few),
     "matmul-tall-vector": shaped("product of a tall matrix with a vector", (140_625, 64), times_vector),
     "log-with-nan": shaped("natural logarithm, a third NaN", (_ELEMENTS,), logarithm_with_nan),
