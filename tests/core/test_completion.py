@@ -250,6 +250,7 @@ async def test_callbacks_are_called_in_order(before: int) -> None:
     add(lambda done: told.set(), 4)
     latch.release()
     await told.wait()
+    assert stream.timeline.parked == 0  # whoever was called waits no longer, also if the device has not told the loop yet
     await anyio.lowlevel.checkpoint()
     assert seen == [1, 2, 2, 3]
 

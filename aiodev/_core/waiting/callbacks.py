@@ -83,10 +83,11 @@ class DoneCallback:
     def cancel(self) -> None:
         """Do not call the function."""
         self._end()
-        if self._reactor is not None:
+        reactor = self._reactor
+        if reactor is not None:
             with contextlib.suppress(RuntimeError):  # no loop runs here: it goes when the operation is done
-                if current_reactor() is self._reactor:
-                    self._reactor.waits.discard(self._completion.timeline, self._completion.value, self)
+                if current_reactor() is reactor:
+                    self._leave(reactor)
 
     @property
     def is_over(self) -> bool:
@@ -107,6 +108,8 @@ class DoneCallback:
         """Call the function."""
         if not self._over:
             self._end()
+            if self._is_next and self._reactor is not None:
+                self._leave(self._reactor)
             self.function(self._completion)
 
     def call_in_context(self) -> None:
@@ -119,6 +122,10 @@ class DoneCallback:
     def _refused(self, error: BaseException) -> None:
         logger.error("a callback of %r was not called", self._completion, exc_info=error)
         self._end()
+
+    def _leave(self, reactor: Line) -> None:
+        """Wait no longer, if it still does: the loop may be over before it is told that the operation is done."""
+        reactor.waits.discard(self._completion.timeline, self._completion.value, self)
 
     def _end(self) -> None:
         self._over = True
