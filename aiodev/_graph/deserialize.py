@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import numpy as np
 from aiodev._array.array import Array, make_array
 from aiodev._array.creation import asarray
 from aiodev._array.dtypes import parse_dtype
+from aiodev._array.overlap import may_overlap, overlap
 from aiodev._core import callsites
 from aiodev._core.backend.device import Device
 from aiodev._core.backend.interface import KernelSpec
@@ -193,6 +195,10 @@ def check_document(path: str, document: Mapping[str, Any], device: Device, array
             raise ValueError(f"Graph.load: {name}: expected {was}, got {own}; a graph is captured for one of them")
         if form["written"] and not array.writable:
             raise ValueError(f"Graph.load: {name}: the graph writes to it, and this one is read-only")
+    for one, other in itertools.combinations(wanted, 2):
+        x, y = arrays[one], arrays[other]
+        if (wanted[one]["written"] or wanted[other]["written"]) and may_overlap(x, y) and overlap(x, y):
+            raise ValueError(f"Graph.load: {other}: it shares memory with {one!r}, and one of them is written to")
 
 
 def _shown(form: Mapping[str, Any]) -> str:

@@ -256,6 +256,7 @@ class Graph:
             ValueError: an array has another shape, dtype, layout or device, is read-only where the graph writes, or shares
                 elements with what the graph uses otherwise, and one of them is written to; or the graph uses an array that has
                 only some of the elements of the one that was there.
+            ValueError: a number with a fraction, or NaN, for an input of integers.
             OverflowError: a number is beyond the input's dtype.
 
         Example:
@@ -578,11 +579,12 @@ class Graph:
             GraphFileError: the file cannot be read, is none of a graph, was cut short, is of another version, or for another
                 type of device; or a kernel is not there any more, or not what it was.
             TypeError: an array is missing, or not wanted, or none; or ``path`` is none.
-            ValueError: one has another shape, strides, dtype or device, or is read-only where the graph writes.
+            ValueError: one has another shape, strides, dtype or device, is read-only where the graph writes, or shares elements
+                with another, and one of them is written to.
         """
         path = _path("load", path)
         for name, array in arrays.items():
-            arguments.instance("load", name, array, Array, "an array")
+            arguments.instance("load", name, array, Array, "an array; numbers are given by update() once it is loaded")
         stream = Stream(next((array.device for array in arrays.values()), None))
         if stream.timeline.deferred:
             await starting(stream.timeline.handle)

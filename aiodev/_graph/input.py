@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import math
 import operator
 import struct
 from collections.abc import Mapping, Sequence
@@ -220,6 +221,8 @@ def number_of(function: str, name: str, value: Any, dtype: DType | None, expecte
         try:
             if dtype is not None and dtype.kind != "c" and isinstance(value, complex):
                 raise TypeError(f"{function}: {name}: {value} cannot become {dtype}; complex numbers have two parts")
+            if dtype is not None and dtype.kind in "iu" and not math.isinf(value.real) and value.real % 1 != 0:  # nor is NaN
+                raise ValueError(f"{function}: {name}: {value} cannot become {dtype}, which has whole numbers only")
             number = np.asarray(value, dtype)
         except OverflowError:
             raise OverflowError(f"{function}: {name}: {value} is out of bounds for {dtype}") from None

@@ -330,7 +330,24 @@ async def test_arrays_that_do_not_fit(device: str, tmp_path: Path) -> None:
         await load(tmp_path / "a.graph", x0=small)
     with pytest.raises(ValueError, match="x0: expected shape"):
         await load(tmp_path / "a.graph", x0=wide[::2])
-    with pytest.raises(TypeError, match="x0: expected an array"):
+    with pytest.raises(TypeError, match=r"x0: expected an array; numbers are given by update\(\)"):
         await load(tmp_path / "a.graph", x0=3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="path"):
         await load(3)  # type: ignore[arg-type]
+
+
+async def test_arrays_that_share_memory(device: str, tmp_path: Path) -> None:
+    """They are refused where the graph writes to one of them; what it only reads may be the same twice."""
+
+    def body(graph: aiodev.Graph, x: aiodev.Array, y: aiodev.Array, out: aiodev.Array) -> None:
+        out[:] = x * 10 + y
+
+    await saved(device, tmp_path / "a.graph", body, np.ones(SIZE), np.ones(SIZE), np.zeros(SIZE))
+    wide, out = await ready(device, np.ones(SIZE + 1), np.zeros(SIZE))
+    x, y = wide[:-1], wide[1:]
+    for others in ({"x0": x, "x1": out, "x2": out}, {"x0": out, "x1": y, "x2": out}, {"x0": x, "x1": out, "x2": y}):
+        with pytest.raises(ValueError, match="x2: it shares memory with 'x.', and one of them is written to"):
+            await aiodev.Graph.load(tmp_path / "a.graph", **others)
+    graph = await aiodev.Graph.load(tmp_path / "a.graph", x0=x, x1=y, x2=out)
+    await graph.replay()
+    assert await out.tolist() == [11] * SIZE

@@ -138,10 +138,12 @@ async def test_inputs_that_would_share_memory(device: str) -> None:
 @pytest.mark.parametrize(
     ("dtype", "value", "error"),
     [("int8", np.int64(300), OverflowError), ("uint8", np.int8(-1), OverflowError), ("float64", np.complex128(1j), TypeError),
-     ("int64", np.uint64(2**64 - 1), OverflowError), ("float32", 1j, TypeError)],
+     ("int64", np.uint64(2**64 - 1), OverflowError), ("float32", 1j, TypeError),
+     ("int64", 2.5, ValueError), ("uint8", np.float32(-0.5), ValueError), ("int32", float("nan"), ValueError),
+     ("int64", float("inf"), OverflowError)],
 )  # fmt: skip
 async def test_numbers_that_do_not_fit(dtype: str, value: Any, error: type[Exception]) -> None:
-    """They are refused, as Python's are, and not wrapped."""
+    """They are refused, as Python's are, and neither wrapped nor cut off."""
     async with aiodev.capture(aiodev.Stream("cpu")) as graph:
         out = graph.input("v", 1, dtype) + 0
     with pytest.raises(error, match="update: v: "):
