@@ -56,7 +56,7 @@ class Uses(dict["Timeline", int]):
 
     Attributes:
         credit: how many more are noted before that: more than there are, so that it costs little.
-        tellings: how often somebody had been told of a failure when they were looked through.
+        tellings: how often somebody had been told of a failure, or had withdrawn something, when they were looked through.
     """
 
     __slots__ = ("credit", "tellings")

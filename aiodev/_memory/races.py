@@ -62,7 +62,8 @@ class OrderedBuffer(DeviceBuffer):
         """Have no timeline be the last one that a launch compares with its own, so that the next use is looked at, too."""
         writer, reader = self._writer, self._reader
         if not isinstance(writer, Uses):
-            self._writer = Uses(((writer, self._written),))
+            self._writer = writers = Uses(((writer, self._written),))
+            writers.credit = 0  # so the next write finds out whether this one is over, as it would without debug mode
         if reader is not None:
             reads = {} if self._readers is None else dict(self._readers)
             self._readers = Uses((reads | {reader: max(self._read, reads.get(reader, 0))}).items())

@@ -152,6 +152,23 @@ async def test_an_array_that_was_not_written_is_not_read() -> None:
             await x.numpy()
 
 
+async def test_an_array_is_written_anew_beside_a_withdrawn_write() -> None:
+    """A withdrawn write is none of those that later ones are beside: what is written behind all of them is read."""
+    first, other, last = (aiodev.Stream("cpu") for _ in range(3))
+    x = aiodev.zeros(4, device="cpu")
+    await aiodev.synchronize("cpu")
+    with Latch(first):
+        first.copy(x[:2], np.ones(2))
+        with Latch(other):
+            done = other.copy(x[2:], np.ones(2))
+            assert done.cancel()
+        assert await outcome_of(done) is aiodev.WithdrawnError
+        last.wait_stream(first)
+        last.wait_stream(other)
+        last.copy(x, np.full(4, 2.0))
+    assert await x.tolist() == [2.0] * 4
+
+
 async def test_a_copy_in_pieces_is_withdrawn_as_a_whole() -> None:
     """One completion for several operations takes all of them along."""
     stream = aiodev.Stream("cpu")

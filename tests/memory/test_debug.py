@@ -259,6 +259,24 @@ def test_the_setting_turns_it_on_for_the_device() -> None:
     assert done.stderr == ""
 
 
+def test_what_is_written_behind_a_withdrawn_write_is_read() -> None:
+    """As it is without debug mode."""
+    done = run_in_debug_mode("""
+from aiodev.testing import Latch
+one, other = aiodev.Stream("cpu"), aiodev.Stream("cpu")
+with Latch(one):
+    withdrawn = double[8, one](x)
+    assert withdrawn.cancel()
+try:
+    withdrawn.synchronize_blocking(60)
+except aiodev.WithdrawnError:
+    other.wait_stream(one)
+    double[8, other](x)
+    print(x.numpy_blocking().sum())
+""")
+    assert done.stdout.split() == ["16.0"]
+
+
 @pytest.mark.parametrize("body", ["x[i + k] = 0.0", "helper(x, i + k)", "lang.atomic_add(x, i + k, 1.0)"])
 def test_a_kernel_that_indexes_beyond_an_array_fails(body: str) -> None:
     """Bounds are checked in the body, in what it calls, and in atomics, though nobody asked for it; the line is told."""

@@ -14,11 +14,11 @@ from aiodev._core.timeline.kept_error import KeptError
 from aiodev._core.timeline.withdrawal import Withdrawals
 from aiodev._core.tuning import FAULTS_KEPT
 
-__all__ = ["FaultLog", "KnownFault", "dependency_error", "collect_faults", "root_cause", "tell"]
+__all__ = ["FaultLog", "KnownFault", "dependency_error", "collect_faults", "note_withdrawal", "root_cause", "tell"]
 
 _collecting = threading.RLock()  # re-entrant, for a fault's cause is on another timeline
 
-#: How many faults somebody was told of: while it is what it was, none that was untold has been told.
+#: How often somebody was told of a fault, or withdrew something: while it is what it was, nothing untold has been told.
 tellings = 0
 
 
@@ -243,6 +243,13 @@ def tell(timeline: Failing, fault: KnownFault) -> bool:
     if fault.cause is not None:
         fault.cause.retrieved = True
     return True
+
+
+def note_withdrawal() -> None:
+    """Note that operations do not run, and that somebody knows of it."""
+    global tellings
+    with _collecting:
+        tellings += 1
 
 
 def forget_collecting_after_fork() -> None:

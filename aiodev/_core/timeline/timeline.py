@@ -333,6 +333,7 @@ class Timeline:
         start, count = self.faults.withdrawals.withdraw((first, last, end), partly, site, completed, tell)
         if count:
             self.distrust(start, end)
+            faults.note_withdrawal()
         return start, count
 
     def withdraw_all(self, site: int) -> tuple[int, int]:
