@@ -30,6 +30,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aiodev._core.backend.interface import COMPLETED, FAULTS
+from aiodev._core.errors import fresh
 from aiodev._core.finalizing import until_exit
 from aiodev._core.timeline import faults
 from aiodev._core.tuning import TENDED_BYTES
@@ -109,6 +110,7 @@ class Buffer:
                 if self._record_beside(writer, timeline, value):
                     return
                 continue
+            self._check_here()
             written, counters, (since, clock) = self._written, writer.counters, writer.frontier
             if timeline in clock and clock[timeline] >= value and written >= since:  # this thread is late: others were faster
                 return
@@ -154,6 +156,7 @@ class Buffer:
             recording = timeline.recording
             if recording is not None and (self in recording.held or recording.hold(self, False)):
                 return
+            self._check_here()
             read, readers = self._read, self._readers
             if readers is not None and timeline in readers and readers[timeline] > value:
                 return
@@ -178,6 +181,13 @@ class Buffer:
                 return
         if self._read < value:
             self._read = value
+
+    def _check_here(self) -> None:
+        """Raise if the contents are those of timelines that are lost, as a parent's are in a forked child."""
+        writer = self._writer
+        last = next(iter(writer.copy())) if isinstance(writer, Uses) else writer
+        if last.counters[FAULTS] and last.lost is not None:
+            raise fresh(last.lost)
 
     def record_foreign(self, timeline: Timeline, value: int) -> None:
         """Note that work which was not submitted through aiodev, up to operation ``value``, uses the memory.

@@ -62,6 +62,50 @@ all_is_well()
     )
 
 
+def test_the_parents_arrays_are_not_used() -> None:
+    """Whatever the child has read or write them raises; arrays of its own are as ever, also those that replace the parent's."""
+    run("""
+import numpy as np
+from aiodev import kernels
+
+@aiodev.kernel
+def doubled(i, x, out):
+    out[i] = 2 * x[i]
+
+def twice(x, out):
+    doubled[3](x, out)
+    return out
+
+def assign(x, value):
+    x[:2] = value
+
+stream = aiodev.Stream("cpu")
+x, out, known = aiodev.ones(3, device="cpu"), aiodev.zeros(3, device="cpu"), aiodev.ones(3, device="cpu")
+aiodev.synchronize_blocking("cpu")
+gate = stream._gate()
+stream.copy(x, np.full(3, 7.0))
+assert (known + 1).numpy_blocking().tolist() == twice(known, out).numpy_blocking().tolist() == [2] * 3
+
+def child():
+    own, other = aiodev.ones(3, device="cpu"), aiodev.zeros(3, device="cpu")
+    for _ in range(3):
+        for theirs in (x, known):
+            raises(aiodev.BadForkError, theirs.numpy_blocking)
+            raises(aiodev.BadForkError, lambda: theirs + 1)
+            raises(aiodev.BadForkError, lambda: kernels.exp(own, out=theirs))
+            raises(aiodev.BadForkError, twice, theirs, other)
+            raises(aiodev.BadForkError, twice, own, theirs)
+            raises(aiodev.BadForkError, theirs.copy)
+            raises(aiodev.BadForkError, other.copy_from, theirs)
+            raises(aiodev.BadForkError, assign, theirs, 1.0)
+        assert (own + 1).numpy_blocking().tolist() == twice(own, other).numpy_blocking().tolist() == [2] * 3
+
+in_child(child)
+gate.open()
+assert (x + 1).numpy_blocking().tolist() == [8] * 3
+""")
+
+
 def test_the_child_orders_nothing_after_the_parents_work() -> None:
     """A stream of the child that is to wait for a stream, an event or a completion of the parent raises."""
     run(
