@@ -104,9 +104,10 @@ def _copy_anew(stream: Stream, dst: Any, src: Any) -> Completion[None]:
                 enter(_whole, (stream.device, dst._form, source._form), dst.nbytes, MOST_KNOWN)
             return Completion(stream.timeline, value)
     if _overlap(dst, source):
-        apart = allocate(source.shape, source.dtype, stream)
-        copy_arrays(stream, apart, source)
-        return copy_arrays(stream, dst, apart)
+        with stream._as_one():
+            apart = allocate(source.shape, source.dtype, stream)
+            copy_arrays(stream, apart, source)
+            return copy_arrays(stream, dst, apart)
     return _copy_pieces(stream, dst, source)
 
 
@@ -135,7 +136,8 @@ def _copy_pieces(stream: Stream, dst: Side, source: Side) -> Completion[None]:
     most = 1 if stream.maxsize or _recurs(dst, source) else PIECES
     pieces = _pieces(dst.shape, dst.strides, source.strides, dst.dtype.itemsize, most)
     if pieces is None:
-        done = _copy_strided(stream, dst, source)
+        with stream._as_one():
+            done = _copy_strided(stream, dst, source)
         _note_use(timeline, done.value, dst, source)
         return done
     nbytes, offsets = pieces

@@ -346,7 +346,7 @@ class Graph:
             raise arguments.refusal("replay", "stream", "a Stream, or None", stream) from None
         if resources is None or timeline.recording is not None or device is not self.device:
             resources = self._admit(stream)
-        if stream.maxsize or stream._closed:
+        if not stream._is_admitted or stream._closed:
             stream._check_room()
         replays = resources.replays
         if replays.timeline is not timeline:
@@ -372,6 +372,8 @@ class Graph:
                         recorder.note_nodes(resources.call_sites, submitter.notes)
             else:
                 first, value, signals = submitter.submit(stream, self._inputs.patches)
+                if stream._room is not None and not stream._is_admitted:
+                    stream._room.count_once(first, value)
             resources.note_replay(timeline, value)
             for effect in resources.effects:
                 effect.apply()

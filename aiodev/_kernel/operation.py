@@ -59,6 +59,7 @@ from aiodev._core.bounded_table import enter
 from aiodev._core.errors import LaunchError
 from aiodev._core.hooks import Hook
 from aiodev._core.streams.current import current_stream
+from aiodev._core.streams.stream import Stream
 from aiodev._kernel.dispatch import native_functions
 from aiodev._kernel.dispatch.call import Call, Number
 from aiodev._kernel.dispatch.family import Family
@@ -311,7 +312,14 @@ class Operation:
         return self._function(*given[:count], **dict(zip(self._keywords, given[count:], strict=True)))
 
     def _call_slowly(self, key: tuple[Any, ...] | None, *given: Any) -> Any:
-        """Run the body, or a plan for all lengths; or leave it to variables, or to what stands for arrays."""
+        """Run the body, or a plan for all lengths; or leave it to variables, or to what stands for arrays.
+
+        On a bounded stream the call is made anew, as one operation for which there is room.
+        """
+        stream = self._stream_of(given)
+        if not stream._is_admitted:
+            with stream._as_one():
+                return self._call_plainly(*given)
         kind = family = None
         recurs = False
         if key is not None:
@@ -393,6 +401,15 @@ class Operation:
             if family is not None and kind not in self.families:
                 enter(self.families, kind, family, self._most)
         return result
+
+    def _stream_of(self, given: Sequence[Any]) -> Stream:
+        """The stream that a call submits to."""
+        for place in self._operands:
+            value = given[place]
+            for one in value if isinstance(value, list | tuple) else (value,):
+                if one.__class__ is Array:
+                    return current_stream(one.device)
+        return current_stream()
 
     def _serve(self, family: Family, given: Sequence[Any]) -> Any:
         """Submit by the plan that takes these operands; None where there is none."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import inspect
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
+from threading import get_ident
 from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 
@@ -27,6 +29,7 @@ from aiodev._core.streams.future_bridge import Bridge
 from aiodev._core.streams.host_calls import Call
 from aiodev._core.streams.native_calls import NativeStream, external_handle
 from aiodev._core.streams.outcome import Outcome
+from aiodev._core.streams.room import Room
 from aiodev._core.timeline.gate import Gate, opened_on_error
 from aiodev._core.timeline.recording import NOT_DONE
 from aiodev._core.timeline.timeline import Timeline
@@ -99,8 +102,10 @@ class Stream(NativeStream):
         "_closed",
         "_copy",
         "_fill",
+        "_is_admitted",
         "_is_default",
         "_launch",
+        "_room",
         "device",
         "low_water",
         "maxsize",
@@ -112,6 +117,8 @@ class Stream(NativeStream):
     _launch: Callable[[int, int, bytes, int], int]
     _copy: Callable[[int, int, int], int]
     _fill: Callable[[int, int, bytes], int]
+    _is_admitted: bool  #: whether what is submitted now needs no room: it is a part of a call for which there was room, or any
+    _room: Room | None
 
     def __init__(
         self,
@@ -137,6 +144,7 @@ class Stream(NativeStream):
         self.device = resolved
         self.priority = priority if -1 <= priority <= 1 else max(-1, min(1, priority))
         self.maxsize = self.low_water = 0
+        self._room, self._is_admitted = None, True
         if maxsize.__class__ is not int or maxsize or low_water is not None:
             self._limit(maxsize, low_water)
         slots = _slots.get((resolved, self.priority)) or _slots.setdefault((resolved, self.priority), itertools.count())
@@ -157,6 +165,8 @@ class Stream(NativeStream):
         self.low_water = most if low_water is None else arguments.integer("Stream", "low_water", low_water)
         if not 0 <= self.low_water <= most:
             raise ValueError(f"low_water={low_water}: a number of operations below maxsize={maxsize}")
+        if self.maxsize:
+            self._room, self._is_admitted = Room(), False
 
     def _bind(self) -> None:
         """Have submissions go straight to the backend, or through what this stream asks for."""
@@ -178,19 +188,51 @@ class Stream(NativeStream):
             self._launch, self._copy, self._fill = (self._bounded(f) for f in (self._launch, self._copy, self._fill))
 
     def _bounded(self, submit: Callable[..., int]) -> Callable[..., int]:
+        timeline, room = self.timeline, self._room
+        assert room is not None
+
         def submit_if_not_full(*args: Any) -> int:
+            if self._is_admitted:
+                return submit(*args)
             self._check_room()
-            return submit(*args)
+            before = timeline.submitted
+            value = submit(*args)
+            room.count_once(before + 1, timeline.submitted)  # the device may be told to stamp the time before and after
+            return value
 
         return submit_if_not_full
 
     def _check_room(self) -> None:
         if self._closed:
             raise ClosedError(self)
-        if self.maxsize and self._pending() >= self.maxsize:
+        if not self._is_admitted and self._pending() >= self.maxsize:
             from aiodev._core.streams.capacity import StreamFullError  # not above: it needs asyncio
 
             raise StreamFullError(self, self.maxsize)
+
+    @contextlib.contextmanager
+    def _as_one(self) -> Iterator[None]:
+        """What is submitted meanwhile counts as one operation, for which there is room.
+
+        Raises:
+            StreamFullError: there is none.
+        """
+        self._check_room()
+        timeline, room, thread = self.timeline, self._room, get_ident()
+        if room is None or timeline.recording is not None or thread in room.threads:
+            yield
+            return
+        before = timeline.submitted
+        with room.lock:
+            room.threads.add(thread)
+            self._is_admitted = True
+        try:
+            yield
+        finally:
+            with room.lock:
+                room.threads.discard(thread)
+                self._is_admitted = bool(room.threads)
+            room.count_once(before + 1, timeline.submitted)
 
     @classmethod
     def from_id(cls, stream_id: int, device: DeviceLike | None = None) -> Stream:
@@ -408,7 +450,7 @@ class Stream(NativeStream):
         timeline.check_all(submitted)
 
     def qsize(self) -> int:
-        """Operations submitted and not done.
+        """Operations submitted and not done; of a bounded stream, what one call has submitted counts as one.
 
         Raises:
             CaptureError: it is being captured.
@@ -421,7 +463,10 @@ class Stream(NativeStream):
         """Operations submitted and not done; none while it is captured, since what is recorded takes up no room."""
         timeline = self.timeline
         counters = timeline.counters
-        return max(0, counters[SUBMITTED] - counters[COMPLETED]) if timeline.recording is None else 0
+        if timeline.recording is not None:
+            return 0
+        submitted, completed, room = counters[SUBMITTED], counters[COMPLETED], self._room
+        return max(0, submitted - completed - (0 if room is None else room.uncounted(completed)))
 
     def empty(self) -> bool:
         """Whether nothing is pending."""
@@ -474,11 +519,12 @@ class Stream(NativeStream):
             await self._wait_for_room(n)
 
     async def _wait_for_room(self, n: int) -> None:
-        timeline, most = self.timeline, self.maxsize - n
+        timeline, most, room = self.timeline, self.maxsize - n, self._room
+        assert room is not None
         if self._pending() > most:
             most = min(most, self.low_water)
         while self._pending() > most:
-            await Reached(timeline, timeline.submitted - most)
+            await Reached(timeline, room.last_but(most, timeline.submitted))
 
     async def aclose(self) -> None:
         """Wait for what is pending, report failures that nobody was told of, and refuse further work.

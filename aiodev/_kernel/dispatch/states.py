@@ -351,6 +351,7 @@ class StreamView(Object):
     """A stream."""
 
     device: int = slot(Stream, "device")
+    is_admitted: int = slot(Stream, "_is_admitted")
     launch: int = slot(Stream, "_launch")
     timeline: int = slot(Stream, "timeline")
 

@@ -65,7 +65,8 @@ _BLOCKS_BYTES, _REGISTERS_BYTES = WORD * MOST_STEPS, WORD * MOST_REGISTERS
 def repeat(own: RepeatedCallView, given: Cell[int], count: int, names: Tuple | None) -> int:
     """Submit what was submitted before: for operands, and behind them a stream and a site, where they are known.
 
-    None where it is no such call: a number does not fit, operands share elements, or the stream is of another device.
+    None where it is no such call: a number does not fit, operands share elements, or the stream is of another device, or
+    bounded and not asked for room yet.
     """
     known = known_objects()
     operands = RepeatedPlan(own.plan.content.address).operands
@@ -83,7 +84,11 @@ def repeat(own: RepeatedCallView, given: Cell[int], count: int, names: Tuple | N
         increment(stream)
     result = 0
     is_other = 1
-    if is_a(Object(stream), known.stream_class) and StreamView(stream).device == own.device:
+    if (
+        is_a(Object(stream), known.stream_class)
+        and StreamView(stream).device == own.device
+        and StreamView(stream).is_admitted == known.arrays.true
+    ):
         buffers: Cell[int] = Cell(on_stack(OBJECTS_BYTES))
         starts: Cell[int] = Cell(on_stack(OBJECTS_BYTES))
         registers: Cell[int] = Cell(on_stack(_REGISTERS_BYTES))

@@ -1,0 +1,171 @@
+"""Bounded streams: whatever a call submits counts as one operation, and is submitted whole or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from selection import examples
+
+import aiodev
+import aiodev.kernels as kernels
+from aiodev._core.backend.interface import COMPLETED
+from aiodev.testing import Latch
+
+pytestmark = pytest.mark.anyio
+
+SIZE = 200_000
+
+
+def make_adding() -> tuple[aiodev.Kernel, float]:
+    """A kernel that was never compiled before, which adds a number to each element; and that number."""
+    number = random.random()
+
+    @aiodev.kernel
+    def add_number(i: int, x: Any) -> None:
+        x[i] += number
+
+    return add_number, number
+
+
+@aiodev.kernel
+def increment(i: int, x: Any) -> None:
+    """Add one."""
+    x[i] += 1.0
+
+
+async def ready(stream: aiodev.Stream, host: Any) -> aiodev.Array:
+    """A copy that is there."""
+    with stream:
+        x = aiodev.asarray(host)
+    await stream.synchronize()
+    return x
+
+
+async def test_what_is_being_compiled_has_the_room_that_was_asked_for() -> None:
+    """Each of the first launches of a kernel waits at a gate of its own, which takes up no room."""
+    stream = aiodev.Stream("cpu", maxsize=3)
+    x = await ready(stream, np.zeros(4))
+    add_number, number = make_adding()
+    await stream.drain(3)
+    for _ in range(3):
+        add_number[4, stream](x)
+    with pytest.raises(aiodev.StreamFullError):
+        add_number[4, stream](x)
+    assert stream.qsize() <= 3
+    await stream.drain(3)
+    assert stream.empty()
+    np.testing.assert_allclose(await x.numpy(), np.full(4, number * 3))
+
+
+@pytest.mark.parametrize("function", [kernels.sum, kernels.sort, lambda x: kernels.cumulative_sum(x, out=x)])
+async def test_functions_of_several_launches_are_refused_whole(function: Callable[..., aiodev.Array]) -> None:
+    """Also when they are called for the first time, and for the third; what is refused has submitted nothing."""
+    stream, host = aiodev.Stream("cpu", maxsize=2), np.random.default_rng(0).random(SIZE)
+    x = await ready(stream, host)
+    with stream:
+        for _ in range(3):
+            with Latch(stream):
+                found = function(x)
+                before = stream.timeline.submitted
+                assert stream.full() and before - stream.timeline.counters[COMPLETED] > 2
+                with pytest.raises(aiodev.StreamFullError):
+                    function(x)
+                assert stream.timeline.submitted == before
+            expected = np.asarray({kernels.sum: np.sum, kernels.sort: np.sort}.get(function, np.cumsum)(host))
+            np.testing.assert_allclose(await found.numpy(), expected, rtol=1e-12)
+            x = await ready(stream, host)
+
+
+async def test_a_replay_is_one_operation() -> None:
+    """However many branches the graph has."""
+    main, side, stream = aiodev.Stream("cpu"), aiodev.Stream("cpu"), aiodev.Stream("cpu", maxsize=2)
+    x, y = await ready(main, np.zeros(4)), await ready(main, np.zeros(4))
+    async with aiodev.capture(main) as graph:
+        increment[4](x)
+        side.wait_stream(main)
+        increment[4, side](y)
+        increment[4](x)
+        main.wait_stream(side)
+        increment[4](y)
+    for _ in range(2):
+        await stream.drain(2)
+        with Latch(stream):
+            graph.replay(stream)
+            assert stream.qsize() == 2
+            with pytest.raises(aiodev.StreamFullError):
+                graph.replay(stream)
+    await stream.synchronize()
+    assert await x.tolist() == await y.tolist() == [4.0] * 4
+
+
+KINDS = ["kernel", "new kernel", "function", "functions", "copy", "strided copy", "call", "replay"]
+
+
+@settings(max_examples=examples(25), deadline=None)
+@given(
+    maxsize=st.integers(1, 6),
+    steps=st.lists(st.lists(st.sampled_from(KINDS), min_size=1, max_size=6), min_size=1, max_size=8),
+    low_water=st.integers(0, 5),
+)
+def test_steps_that_drained_are_submitted_whole(maxsize: int, steps: list[list[str]], low_water: int) -> None:
+    """Random programs: who asked for room for a step has it, and the bound is kept."""
+
+    async def main() -> None:
+        stream = aiodev.Stream("cpu", maxsize=maxsize, low_water=min(low_water, maxsize - 1))
+        x = await ready(stream, np.zeros((8, 8)))
+        expected, called, known = np.zeros((8, 8)), 0, 0
+        own = aiodev.Stream("cpu")
+        async with aiodev.capture(own) as graph:
+            increment[8](x[0])
+            side = aiodev.Stream("cpu")
+            side.wait_stream(own)
+            increment[8, side](x[1])
+            own.wait_stream(side)
+            increment[8](x[1])
+
+        def call() -> None:
+            nonlocal called
+            called += 1
+
+        for step in steps:
+            for part in (step[k : k + maxsize] for k in range(0, len(step), maxsize)):
+                await stream.drain(len(part))
+                for kind in part:
+                    with stream:
+                        if kind == "kernel":
+                            increment[8](x[2])
+                            expected[2] += 1
+                        elif kind == "new kernel":
+                            add_number, number = make_adding()
+                            add_number[8](x[3])
+                            expected[3] += number
+                        elif kind == "function":
+                            kernels.add(x, 1.0, out=x)
+                            expected += 1
+                        elif kind == "functions":
+                            kernels.cumulative_sum(x, axis=0, out=x)
+                            expected = np.cumsum(expected, axis=0)
+                        elif kind == "copy":
+                            stream.copy(x[4], np.full(8, 3.0))
+                            expected[4] = 3
+                        elif kind == "strided copy":
+                            stream.copy(x, x.T)
+                            expected = expected.T.copy()
+                        elif kind == "call":
+                            stream.call(call)
+                            known += 1
+                        else:
+                            graph.replay(stream)
+                            expected[:2] += [[1], [2]]
+                    assert stream.qsize() <= maxsize
+        await stream.drain(maxsize)
+        assert stream.empty() and called == known
+        np.testing.assert_allclose(await x.numpy(), expected, rtol=1e-12)
+
+    asyncio.run(main())
