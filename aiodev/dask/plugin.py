@@ -21,6 +21,7 @@ from aiodev._core.backend.device import HOST
 from aiodev._core.backend.registry import registry
 from aiodev._core.config import settings
 from aiodev._core.usable_cores import core_watch
+from aiodev.dask.cache import CacheWatch
 from aiodev.dask.errors import WorkerError
 from aiodev.dask.tasks import Running
 from aiodev.dask.tuning import LAG_PERIOD
@@ -37,7 +38,8 @@ class DevicePlugin(WorkerPlugin):
 
     The device becomes the default of the worker's process, so that whatever runs there without naming a device uses this one.
     Of a type that a host has several devices of, each worker of the cluster takes one that the fewest others have; a worker
-    that dies gives it back. Workers of CPUs share the host's cores as they share Dask's threads.
+    that dies gives it back. Workers of CPUs share the host's cores as they share Dask's threads. A worker that is short of
+    memory keeps none for arrays to come.
 
     Have one worker in a process, as Dask has by default. The share of the cores is that of the moment when the worker starts
     its device; ``AIODEV_CPU_THREADS`` in its environment says another one.
@@ -65,6 +67,7 @@ class DevicePlugin(WorkerPlugin):
         self._warm_up = warm_up
         self._claim: int | None = None
         self._lag: profiler.LoopLag | None = None
+        self._cache: CacheWatch | None = None
         self._worker: Any = None
 
     async def setup(self, worker: Any) -> None:
@@ -96,6 +99,7 @@ class DevicePlugin(WorkerPlugin):
         await self._warm(device)
         self._lag = profiler.loop_lag(LAG_PERIOD)
         self._lag.start()
+        self._cache = CacheWatch(worker)
         worker.metrics.update(_metrics(device, self.running))
 
     async def _warm(self, device: Device) -> None:
@@ -111,6 +115,8 @@ class DevicePlugin(WorkerPlugin):
         """Called by the worker when it ends, or the plugin is replaced."""
         if self._lag is not None:
             self._lag.stop()
+        if self._cache is not None:
+            self._cache.stop()
         for name in _METRICS:
             worker.metrics.pop(name, None)
         self._release()

@@ -13,6 +13,9 @@ COPIED_HERE: Final = 64 << 10
 #: Seconds between two measurements of the worker's loop. Larger: the dashboard's figure is older; smaller: more of the loop's
 #: time, 10 µs each.
 LAG_PERIOD: Final = 0.02
+#: Seconds between two looks at the memory of the worker's process; as Dask's own monitor has it by default. Larger: cached
+#: memory goes back later, when Dask may have spilled for want of it; smaller: more time, 30 µs each.
+MEMORY_PERIOD: Final = 0.1
 #: How many results a task combines. Larger: fewer tasks, and more bytes that one worker receives; smaller: more steps.
 ARITY: Final = 8
 #: Kernels that are kept for when they are sent again. Larger: more memory for code that nobody runs any more; smaller:

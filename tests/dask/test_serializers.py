@@ -62,6 +62,17 @@ def test_values_dtype_and_shape_arrive(device: str, dtype: str, view: str) -> No
     np.testing.assert_array_equal(found.numpy_blocking(), sent.numpy_blocking())
 
 
+def test_the_order_of_the_axes_in_memory_arrives(device: str) -> None:
+    """Of what has no gaps; any other view arrives packed, in C order."""
+    whole = aiodev.asarray(np.arange(24).reshape(2, 3, 4), device=device)
+    transposed = whole.transpose(2, 0, 1)
+    assert received(transposed, device).strides == transposed.strides
+    for view in (whole[::-1], transposed[::-1], transposed[:, :, ::2], whole.transpose(2, 1, 0)[::2]):
+        found = received(view, device)
+        assert found.strides == np.empty(view.shape, np.int64).strides
+        np.testing.assert_array_equal(found.numpy_blocking(), view.numpy_blocking())
+
+
 def test_frames_are_the_array_s_own_memory() -> None:
     """Nobody copies what the host can reach, whatever the order of the axes."""
     x = aiodev.arange(24, device="cpu").reshape(2, 3, 4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,16 @@ async def walk(length: int, died: str | None = None) -> np.ndarray:
 async def allocate(nbytes: int) -> int:
     """More than there is."""
     return aiodev.empty(nbytes, np.uint8).nbytes
+
+
+def threads_named(name: str) -> int:
+    """How many threads of this process have that name."""
+    return sum(thread.name == name for thread in threading.enumerate())
+
+
+async def ones_summed(nbytes: int, _: object) -> int:
+    """So many ones, whose memory is written, and their sum."""
+    return int(await aiodev.ones(nbytes, np.uint8).sum(dtype="int64").item())
 
 
 async def leased(nbytes: int) -> int:
