@@ -33,6 +33,7 @@ from aiodev._core.backend.trace_log import (
 )
 from aiodev._core.streams import trace
 from aiodev._core.streams.trace import KnownStream, NodeNote, Note, Source, TracedKernel, Window
+from aiodev._core.timeline.withdrawal import Withdrawals
 
 __all__ = ["Operation", "by_stream", "read_operations"]
 
@@ -65,7 +66,8 @@ class Operation(NamedTuple):
     stream_id: int
     device: Device
     value: int  #: its number on the stream
-    #: ``done``, ``failed``, ``skipped`` (one ahead of it had failed), ``withdrawn``, or ``pending`` while it is not over.
+    #: ``done``, ``failed``, ``skipped`` (one ahead of it had failed, or was withdrawn), ``withdrawn`` itself, or ``pending``
+    #: while it is not over.
     outcome: str
     submitted_ns: int
     start_ns: int | None = None  #: when its stream came to it; None before that
@@ -187,6 +189,7 @@ def _of_slot(
     if source.executor is None and not ended and _is_over(known, slot[SECOND]):  # a stamp behind a failure is not made
         outcome = "failed" if begun else "skipped"
         begun = ended = begun or submitted
+    outcome = _told_apart(outcome, known.withdrawals, slot[VALUE])
     kind, name, shape, nbytes, after = _KINDS[operation], _KINDS[operation], None, None, None
     task = site = number = None
     if note is not None:
@@ -204,6 +207,15 @@ def _of_slot(
         name, kind, stream_id, known.device, slot[VALUE], outcome, submitted, begun or None, ended or None,
         shape, nbytes, task, site, after, number,
     )  # fmt: skip
+
+
+def _told_apart(outcome: str, withdrawals: Withdrawals, value: int) -> str:
+    """How an operation came out: what was withdrawn itself, and what is behind that, is the same to executors."""
+    if outcome in ("done", "pending"):
+        return outcome
+    if withdrawals.withdrawn(value):
+        return "withdrawn"
+    return "skipped" if withdrawals.takes_along(value, value) else outcome
 
 
 def _is_over(known: KnownStream, closing: int) -> bool:

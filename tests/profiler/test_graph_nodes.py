@@ -157,6 +157,24 @@ async def test_a_node_that_fails(device: str) -> None:
     assert ran == [("double", "done"), ("checked", "failed")]
 
 
+async def test_a_replay_behind_a_withdrawn_one(device: str) -> None:
+    """It is skipped, and has no nodes that ran."""
+    stream = aiodev.Stream(device)
+    graph = await captured(device, aiodev.ones(64, np.float32, device))
+    await graph.replay(stream)
+    async with profiler.profile() as prof:
+        with Latch(stream):
+            first, second = graph.replay(stream), graph.replay(stream)
+            assert first.cancel()
+        with pytest.raises(aiodev.DependencyError):
+            await second
+    outcomes = {each.value: each.outcome for each in prof.operations if each.runs}
+    middle = first._value
+    assert {outcome for value, outcome in outcomes.items() if value <= middle} == {"withdrawn"}
+    assert {outcome for value, outcome in outcomes.items() if value > middle} == {"skipped"}
+    await stream.synchronize()
+
+
 async def test_nodes_outlive_their_graph(device: str) -> None:
     """A profile that is read when the graph is gone still says what its nodes were."""
     graph = await captured(device, aiodev.ones(64, np.float32, device))

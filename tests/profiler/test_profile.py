@@ -147,6 +147,37 @@ async def test_failures_and_what_they_keep_from_running(device) -> None:
     await aiodev.synchronize(device)
 
 
+async def test_what_is_behind_a_withdrawn_operation_is_skipped(device) -> None:
+    """As its waiter is told: only what was withdrawn itself was withdrawn, also where that was behind another one."""
+    stream, other = aiodev.Stream(device), aiodev.Stream(device)
+    x = aiodev.asarray(np.array([1.0, 1.0]), device=device)
+    await checked.compile(x)
+    await aiodev.synchronize(device)
+    async with profiler.profile() as prof:
+        with Latch(stream):
+            done = stream.copy(x, np.ones(2))
+            gone = stream.copy(x, np.ones(2))
+            behind = [stream.copy(x, np.ones(2)), checked[2, stream](x), stream.call(int)]
+            also_gone = stream.copy(x, np.ones(2))
+            last = stream.copy(x, np.ones(2))
+            other.wait_stream(stream)
+            elsewhere = other.copy(x, np.ones(2))
+            assert also_gone.cancel() and gone.cancel()
+        await done
+        for each in (*behind, last, elsewhere):
+            with pytest.raises(aiodev.DependencyError):
+                await each
+            assert not each.cancelled()
+        assert gone.cancelled() and also_gone.cancelled()
+        await stream.copy(x, np.zeros(2))
+    del stream, done, gone, behind, also_gone, last, each  # a profile says so for longer than there is a stream
+    first = prof.operations[0].stream_id
+    found = [each.outcome for each in prof.operations if each.stream_id == first and each.kind in ("copy", "kernel", "call")]
+    assert found == ["done", "withdrawn", *["skipped"] * 3, "withdrawn", "skipped", "done"]
+    assert [each.outcome for each in prof.operations if each.stream_id != first] == ["failed", "skipped"]
+    await aiodev.synchronize(device)
+
+
 async def test_calls_and_futures_by_name(device) -> None:
     """A function is there by its name, and a wait for the host as such, for as long as they hold the stream."""
     stream, future = aiodev.Stream(device), asyncio.get_running_loop().create_future()

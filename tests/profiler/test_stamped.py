@@ -61,6 +61,19 @@ async def test_failures_without_stamps(untraced) -> None:
     assert all(each.submitted_ns <= each.start_ns <= each.end_ns for each in prof.operations)
 
 
+async def test_withdrawals_without_stamps(untraced) -> None:
+    """What was withdrawn itself, and what is behind it."""
+    stream, array = aiodev.Stream(untraced), aiodev.empty(8, device=untraced)
+    async with profiler.profile() as prof:
+        with Latch(stream):
+            withdrawn, skipped = stream.copy(array, np.ones(8)), stream.copy(array, np.ones(8))
+            assert withdrawn.cancel()
+        with pytest.raises(aiodev.DependencyError):
+            await skipped
+    await stream.synchronize()
+    assert [each.outcome for each in prof.operations if each.kind == "copy"] == ["withdrawn", "skipped"]
+
+
 async def test_pending_without_stamps(untraced) -> None:
     """What is in flight is pending, and has its times when it is done."""
     stream, array = aiodev.Stream(untraced), aiodev.empty(8, device=untraced)

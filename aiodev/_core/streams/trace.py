@@ -33,6 +33,7 @@ from aiodev._core.at_fork import first_in_child, in_child
 from aiodev._core.backend.device import Device
 from aiodev._core.backend.interface import Executor
 from aiodev._core.backend.trace_log import BEGUN, ENDED, KERNEL, QUEUE, SECOND, SLOT_WORDS, VALUE, TraceLog
+from aiodev._core.timeline.withdrawal import Withdrawals
 from aiodev._core.tuning import STREAMS_TRACED
 from aiodev._core.waiting.loops import task_namer
 
@@ -68,6 +69,8 @@ class TracedTimeline(Protocol):
     operations: Executor
     queue: int
 
+    @property
+    def faults(self) -> Any: ...
     @property
     def submitted(self) -> int: ...
     @property
@@ -116,10 +119,11 @@ class NodeNote(NamedTuple):
 
 
 class KnownStream(NamedTuple):
-    """A stream that was traced, which is not kept."""
+    """A stream that was traced, which is not kept; but what was withdrawn of it is known for longer."""
 
     device: Device
     timeline: weakref.ref[Any]
+    withdrawals: Withdrawals
 
 
 class Source:
@@ -272,7 +276,7 @@ class Recorder:
         timeline: TracedTimeline = stream.timeline
         if timeline.lost is not None or len(self.streams) >= STREAMS_TRACED:
             return
-        self.streams[stream.stream_id] = KnownStream(stream.device, weakref.ref(timeline))
+        self.streams[stream.stream_id] = KnownStream(stream.device, weakref.ref(timeline), timeline.faults.withdrawals)
         self._ids[timeline] = stream.stream_id
         capabilities = timeline.handle.backend.capabilities
         if capabilities.tracing:
