@@ -49,9 +49,12 @@ class PinnedCache:
     def empty(self) -> None:
         """Give back blocks that nobody uses."""
         with self._lock:
-            for size, cached in self.bins.items():
+            for size, cached in tuple(self.bins.items()):
                 while cached:
-                    index, address = cached.pop()
+                    try:
+                        index, address = cached.pop()
+                    except IndexError:  # another thread was faster
+                        break
                     self.handle.backend.deallocate_pinned(index, address)
                     self.reserved -= size
 

@@ -6,6 +6,7 @@ import ctypes
 import gc
 import xml.etree.ElementTree
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 
 import aiodev
 from aiodev import memory
+from aiodev._memory.pinned import PinnedCache
 from aiodev.testing.latch import Latch
 from aiodev.testing.simulated import SimulatedBackend
 
@@ -81,6 +83,26 @@ def test_page_locked_arrays_are_cached(device: str = "cpu") -> None:
     memory.empty_cache(device)
     assert memory.host_memory_stats(device)["reserved_bytes.current"] == held
     assert memory.empty_pinned(0, device=device).shape == (0,)
+
+
+def test_page_locked_memory_is_given_back_while_others_allocate() -> None:
+    """A thread takes a block, and another one makes a bin for blocks of another size, while a third one empties the cache."""
+
+    class Contested(list[tuple[int, int]]):
+        def pop(self, *_: Any) -> tuple[int, int]:
+            block = super().pop()
+            if not self:
+                raise IndexError  # somebody else has it
+            cache.bins.setdefault(1 << 20, [])
+            return block
+
+    returned: list[tuple[int, int]] = []
+    backend = SimpleNamespace(deallocate_pinned=lambda index, address: returned.append((index, address)))
+    cache = PinnedCache(SimpleNamespace(backend=backend))  # type: ignore[arg-type]
+    cache.bins[4096] = Contested([(0, 1), (0, 2), (0, 3)])
+    cache.reserved = 2 * 4096
+    cache.empty()
+    assert (returned, cache.reserved) == ([(0, 3), (0, 2)], 0)
 
 
 async def test_a_page_locked_array_is_not_reused_under_a_copy() -> None:
