@@ -8,13 +8,14 @@ import logging
 import threading
 import time
 import weakref
+from collections.abc import Awaitable, Callable
 
 import anyio
 import pytest
 
 import aiodev
 from aiodev._backends.cpu.executor.executor import _PENDING
-from aiodev._core.timeline import timeline
+from aiodev._core.timeline import faults, timeline
 from aiodev._core.waiting.watcher import Watcher, watcher
 from aiodev.testing import Latch
 
@@ -84,6 +85,25 @@ def test_a_stream_may_be_collected_at_any_moment() -> None:
         assert not dropping.is_alive()
 
 
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_stream_that_failed_may_be_collected_at_any_moment(is_told: bool) -> None:
+    """Even where a failure is being collected, or logged: what is to be told is for the watcher to tell, later."""
+    streams = [aiodev.Stream("cpu")]
+    done = streams[0].call(int, "no number")
+    while not done.query():
+        pass
+    if is_told:
+        with pytest.raises(ValueError):
+            done.synchronize_blocking()
+    del done
+    with timeline._reporting, faults._collecting:
+        dropping = threading.Thread(target=streams.clear, daemon=True)
+        dropping.start()
+        dropping.join(10)
+        assert not dropping.is_alive()
+    let_dropped_timelines_end()
+
+
 async def test_a_queue_that_somebody_waits_for_is_not_given_to_another_stream() -> None:
     """A device's ``synchronize`` waits for dropped streams; new ones meanwhile are not taken for them."""
     await aiodev.init("cpu")
@@ -136,8 +156,43 @@ async def test_the_queue_of_a_dropped_stream_is_used_again() -> None:
     assert len(queues - left) < 200
 
 
-async def test_streams_that_come_and_go_wake_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream for each request, whose work is done: its queue is there for the next at once."""
+async def _succeed(stream: aiodev.Stream) -> None:
+    await stream.call(abs, -1)
+
+
+async def _fail(stream: aiodev.Stream) -> None:
+    with pytest.raises(ValueError):
+        await stream.call(int, "no number")
+
+
+async def _fail_and_go_on(stream: aiodev.Stream) -> None:
+    await _fail(stream)
+    await _succeed(stream)
+
+
+async def _fail_for_another(stream: aiodev.Stream) -> None:
+    """Who waits for the other stream is told."""
+    stream.call(int, "no number")
+    other = aiodev.Stream("cpu")
+    other.wait_stream(stream)
+    with pytest.raises(aiodev.DependencyError):
+        await other.call(abs, -1)
+
+
+async def _withdraw(stream: aiodev.Stream) -> None:
+    gate = stream._gate()
+    done = stream.call(abs, -1)
+    stream.cancel()
+    gate.open()
+    with pytest.raises(aiodev.WithdrawnError):
+        await done
+
+
+@pytest.mark.parametrize("request_to", [_succeed, _fail, _fail_and_go_on])
+async def test_streams_that_come_and_go_wake_up_nobody(
+    request_to: Callable[[aiodev.Stream], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream for each request, whose work is done, and who waited was told if it failed: its queue is there for the next."""
     await aiodev.init("cpu")
     executor = aiodev.get_backend("cpu").executor
     if not executor.destroys_anywhere:
@@ -149,10 +204,25 @@ async def test_streams_that_come_and_go_wake_up_nobody(monkeypatch: pytest.Monke
         for _ in range(100):
             stream = aiodev.Stream("cpu", reserve=reserve)
             queues.add(stream.timeline.queue)
-            await stream.call(abs, -1)
+            await request_to(stream)
             del stream
             assert not timeline._dropped
     assert len(queues) <= 20  # a worker may not have left one yet
+
+
+@pytest.mark.parametrize("request_to", [_fail_for_another, _withdraw])
+async def test_a_failure_that_needs_no_telling_is_not_the_watchers(
+    request_to: Callable[[aiodev.Stream], Awaitable[None]],
+) -> None:
+    """Whoever waits for another stream has heard of it, or somebody asked for it."""
+    await aiodev.init("cpu")
+    if not aiodev.get_backend("cpu").executor.destroys_anywhere:
+        pytest.skip("the portable executor has its queues destroyed by the watcher")
+    let_dropped_timelines_end()
+    stream = aiodev.Stream("cpu")
+    await request_to(stream)
+    del stream
+    assert not timeline._dropped
 
 
 async def test_streams_that_come_and_go_do_not_go_through_all_queues() -> None:

@@ -597,9 +597,18 @@ class Timeline:
                 if not isinstance(root_cause(error), WithdrawnError):  # else it is as somebody asked for
                     logger.error("%s: a failure was never retrieved", self.label, exc_info=error)
 
+    def _has_all_told(self) -> bool:
+        """Whether there is nothing to report, as far as can be known without a lock: for finalizers."""
+        log = self.faults
+        return self.owned or (self.counters[FAULTS] == log.seen and all(fault.retrieved for fault in log.untold))
+
     def end(self) -> None:
-        """Report. The timeline must be idle; its queue goes back when nobody waits for it any more (see ``Lease``)."""
+        """Report, and go. The timeline must be idle."""
         self.report()
+        self._go()
+
+    def _go(self) -> None:
+        """Have the queue go back when nobody waits for it any more (see ``Lease``). Takes no lock."""
         _dropped.discard(self)  # not before: at exit, what is reported is looked for there
         if self.lost is None and (self._lease is None or not self._lease.queue):  # else it has ended before
             self._lease = Lease(self.operations)
@@ -613,12 +622,14 @@ class Timeline:
             watcher.call(partial(self.handle.backend.executor.destroy_queue, self.queue))
             return
         counters = self.counters
-        is_over = counters[COMPLETED] >= counters[SUBMITTED] and not counters[FAULTS] and not self.needed
-        if is_over and self.operations.destroys_anywhere:  # as of requests with a stream each, which are to wake up nobody
-            self.end()
+        is_over = counters[COMPLETED] >= counters[SUBMITTED] and not self.needed
+        # As of requests with a stream each, which are to wake up nobody: theirs would come and go faster than the watcher.
+        if is_over and self._has_all_told() and self.operations.destroys_anywhere:
+            self._go()
             return
         # The watcher holds the timeline, and all that it keeps, until it is idle, and then ends it. It does so even if it
-        # is idle now: the collector may have called us in the middle of anything, such as a backend that holds its lock.
+        # is idle now: the collector may have called us in the middle of anything, such as a backend that holds its lock, or
+        # what logs, which a report would wait for.
         _dropped.add(self)
         watcher.hand_over(self, counters[SUBMITTED], self.end)
 
