@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 
 import anyio
 import pytest
@@ -47,6 +49,34 @@ async def test_failures_arrive_together() -> None:
             good = group.stream().call(int, 3)
     assert sorted(str(error) for error in caught.value.exceptions) == ["one", "two"]
     assert await good == 3
+
+
+async def test_failures_of_a_group_go_without_the_collector() -> None:
+    """And with them the streams: else a service would have one for each request that failed between two collections."""
+
+    class Failure(Exception):
+        pass
+
+    gone = list[weakref.ref[Failure]]()
+
+    def fail() -> None:
+        failure = Failure()
+        gone.append(weakref.ref(failure))
+        try:
+            raise failure
+        finally:
+            del failure
+
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(BaseExceptionGroup):
+            async with aiodev.StreamGroup("cpu") as group:
+                group.stream().call(fail)
+                group.stream().call(fail)
+        assert [failure() for failure in gone] == [None, None]
+    finally:
+        gc.enable()
 
 
 async def test_the_bodys_exception_comes_with_them() -> None:

@@ -147,14 +147,9 @@ def _withdraw(timeline: Timeline, site: int) -> int:
 
 
 def _failures(ends: Iterable[tuple[Timeline, int]]) -> list[BaseException]:
-    """The failures of operations that nobody was told of yet."""
-    failures: list[BaseException] = []
-    for timeline, value in ends:
-        try:
-            timeline.check_all(value)
-        except BaseException as failure:  # what a called function raised may be anything
-            failures.append(failure)
-    return failures
+    """The failures of operations that nobody was told of yet. None is raised here: its traceback would have the list of it."""
+    failures = [timeline.first_failure(value) for timeline, value in ends]
+    return [failure for failure in failures if failure is not None]
 
 
 def _log(left_by: BaseException, failures: Iterable[BaseException]) -> None:

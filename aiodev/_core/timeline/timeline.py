@@ -539,11 +539,21 @@ class Timeline:
 
     def check_all(self, value: int) -> None:
         """Raise the first failure among the operations up to ``value`` that nobody was told of."""
+        error = self.first_failure(value)
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # as in `check`
+
+    def first_failure(self, value: int) -> BaseException | None:
+        """What :meth:`check_all` is to raise, or None; that tells its fault (invariant 4)."""
         if self.lost is not None:
-            raise fresh(self.lost)
+            return fresh(self.lost)
         for fault in self.untold_faults():
             if fault.first <= value and faults.tell(self, fault):
-                raise fault.to_raise()
+                return fault.to_raise()
+        return None
 
     def lose(self, error: BaseException) -> None:
         """Make every wait, now and later, raise ``error`` (invariant 5)."""
