@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
 
 from aiodev import dtypes, memory
@@ -59,6 +58,7 @@ from aiodev._core.callsites import describe_site, register_library
 from aiodev._core.config import settings as _settings
 from aiodev._core.errors import *  # noqa: F403  # all errors are public
 from aiodev._core.errors import __all__ as _errors
+from aiodev._core.sigint import import_whole as _import_whole
 from aiodev._core.streams.completion import Completion, as_completed
 from aiodev._core.streams.current import (
     current_stream,
@@ -215,7 +215,7 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> object:
     if name in _ON_FIRST_USE:
-        return globals().setdefault(name, _own(getattr(_import_module(_ON_FIRST_USE[name]), name)))
+        return globals().setdefault(name, _own(getattr(_import_whole(_ON_FIRST_USE[name]), name)))
     if name in _FOREIGN:  # ml_dtypes defines it, which need not be there, and takes its time
         return globals().setdefault(name, _parse_dtype(name))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,8 +6,9 @@ nobody has (0.1 s, once a process).
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
+
+from aiodev._core.sigint import import_whole
 
 __all__ = ["indexing", "kernels", "namespace"]
 
@@ -19,7 +20,7 @@ class _Functions:
         self._module = module
 
     def __getattr__(self, name: str) -> Any:
-        function = getattr(import_module(self._module), name)
+        function = getattr(import_whole(self._module), name)
         setattr(self, name, function)
         return function
 
@@ -30,4 +31,4 @@ indexing = _Functions("aiodev.kernels.indexing.advanced")
 
 def namespace() -> Any:
     """The module of the array API standard, which has these functions and those that block."""
-    return import_module("aiodev.array_api")
+    return import_whole("aiodev.array_api")

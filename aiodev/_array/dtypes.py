@@ -8,7 +8,6 @@ result, asks here. ``bfloat16`` is promoted as ``float16`` is, and with ``float1
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from aiodev._core.arguments import refusal
 from aiodev._core.dtypes import DTYPES, ElementType, element_type
+from aiodev._core.sigint import import_whole
 
 __all__ = [
     "DEFAULT",
@@ -105,7 +105,7 @@ def _of_name(name: str) -> DType:
 
 def _defined(row: ElementType) -> DType:
     try:
-        resolved: DType = np.dtype(getattr(importlib.import_module(row.package), row.name))
+        resolved: DType = np.dtype(getattr(import_whole(row.package), row.name))
         return resolved
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(

@@ -15,6 +15,7 @@ from aiodev._core.backend.device import HOST, Device
 from aiodev._core.backend.device_info import capabilities
 from aiodev._core.backend.interface import DLPACK_HOST
 from aiodev._core.backend.registry import DeviceLike, registry
+from aiodev._core.sigint import sigint_held
 from aiodev._core.streams.current import current_stream
 from aiodev._memory.buffer import Foreign, ForeignBuffer
 
@@ -127,7 +128,8 @@ def _follow_foreign(stream: Stream, foreign: int) -> int:
 
 
 def _array_of(x: Any, capsule: Any, stream: Stream, value: int, host: bool) -> Array:
-    from aiodev._array.capsules import import_capsule
+    with sigint_held:  # the thread that starts a backend may import what this does
+        from aiodev._array.capsules import import_capsule
 
     imported = import_capsule(capsule)
     tensor = imported.tensor

@@ -21,6 +21,7 @@ from aiodev._core.backend.device import HOST, Device
 from aiodev._core.backend.device_info import capabilities
 from aiodev._core.errors import CaptureError
 from aiodev._core.finalizing import until_exit
+from aiodev._core.sigint import sigint_held
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
 from aiodev._core.timeline.recording import under_way
@@ -167,7 +168,8 @@ class Protocols:
             BufferError: ``copy=False`` and another device; a device that is neither; a stream that does not exist; negative
                 strides; or the array is read-only and the consumer too old to be told.
         """
-        from aiodev._array.capsules import export_capsule
+        with sigint_held:  # the thread that starts a backend may import what this does
+            from aiodev._array.capsules import export_capsule
 
         if copy is not None and not isinstance(copy, bool | np.bool_):
             raise refusal("__dlpack__", "copy", "True, False or None", copy)

@@ -5,6 +5,10 @@ anywhere. What keeps several structures in step, or one of them and the system, 
 result is stored. Such a section replaces the handler meanwhile, and what has arrived is handled at its end. Handlers run in
 the main thread only, so in others there is nothing to do.
 
+An import is such a section, too. The code that takes the lock of a module, or that of all imports, is Python, and left there it
+keeps the lock. Other threads then wait for ever where they import, as the one that starts a backend does. So whatever we import
+late is imported whole.
+
 Python ignores what is raised in a finalizer, or in the callback of a weak reference, and a handler may raise at the first
 instruction of one, where nothing in it could catch that. To hold the handler back would cost a finalizer several times what it
 takes itself. Python tells ``sys.unraisablehook`` of what it ignores: there the handler's signal is sent once more.
@@ -26,14 +30,15 @@ import time
 import weakref
 from collections.abc import Callable
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from opcode import opmap
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import FrameType, TracebackType
+    from types import FrameType, ModuleType, TracebackType
 
-__all__ = ["chain_unraisable_hook", "sigint_held"]
+__all__ = ["chain_unraisable_hook", "import_whole", "sigint_held"]
 
 #: As a plain number, for ``_signal``. What ``signal`` makes of that looks each handler up among its constants, and has the text
 #: of the error that it is none made, with asyncio's handler the main task's: 20 us and more, four times a section.
@@ -103,6 +108,12 @@ class _SigintHeld:
 
 #: One for the process, as there is one handler.
 sigint_held = _SigintHeld()
+
+
+def import_whole(name: str) -> ModuleType:
+    """Import a module that is not needed before now; Ctrl-C arrives when that is done."""
+    with sigint_held:
+        return import_module(name)
 
 
 def chain_unraisable_hook() -> None:

@@ -13,6 +13,7 @@ import os
 import queue
 import select
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -143,6 +144,47 @@ def own_places(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(blocking, "may_help", lambda: False)
     monkeypatch.setattr(select, "poll", Poll)
     yield
+
+
+IMPORTING = """
+import _imp, faulthandler, signal, threading
+import numpy as np
+import aiodev
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who started the tests may ignore it
+faulthandler.dump_traceback_later(20, exit=True)
+acquire, interrupted = _imp.acquire_lock, []
+
+
+def interrupt():
+    acquire()  # the lock of all imports: it is kept if this is left by an exception
+    if threading.current_thread() is threading.main_thread():
+        signal.raise_signal(signal.SIGINT)
+
+
+def use():
+    with aiodev.Stream("cpu"):
+        x = aiodev.full(3, 2.0) * 3 + 1
+        np.from_dlpack(x)
+        aiodev.from_dlpack(np.ones(3))
+        return aiodev.Graph, aiodev.StreamFullError, x.__array_namespace__(), x.numpy_blocking()
+
+
+_imp.acquire_lock = interrupt
+while True:
+    try:
+        result = use()
+        break
+    except KeyboardInterrupt:
+        interrupted.append(1)
+print(*result[-1], bool(interrupted))
+"""
+
+
+def test_ctrl_c_while_a_backend_starts_tears_no_import() -> None:
+    """The next attempt finds the locks of imports as they were; else the thread that starts the backend would wait for ever."""
+    done = subprocess.run([sys.executable, "-c", IMPORTING], capture_output=True, text=True, timeout=2 * WAIT)
+    assert done.stdout.split() == ["7.0", "7.0", "7.0", "True"], done.stderr
 
 
 @pytest.mark.usefixtures("own_places")

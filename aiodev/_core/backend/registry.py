@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 from aiodev._core import arguments, context
@@ -24,6 +23,7 @@ from aiodev._core.backend.device import HOST, Device
 from aiodev._core.backend.handle import BackendHandle, Factory
 from aiodev._core.backend.interface import Backend, Capabilities
 from aiodev._core.errors import BackendNotFoundError, BackendUnavailableError, InvalidDeviceError
+from aiodev._core.sigint import import_whole
 from aiodev._core.tuning import HOLD_SECONDS
 
 __all__ = [
@@ -56,7 +56,7 @@ class _BuiltIn(NamedTuple):
     attribute: str
 
     def load(self) -> Any:
-        return getattr(import_module(self.module), self.attribute)
+        return getattr(import_whole(self.module), self.attribute)
 
 
 #: Known without looking through the installed distributions, among which a tree is not, and which takes time.
