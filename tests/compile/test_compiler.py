@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
 import re
+import resource
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -18,6 +21,7 @@ from kernel_entry import PROTOTYPE, Entry, block, descriptor, needs_compiler, ru
 from programs import search_path
 from selection import examples
 
+from aiodev import lang
 from aiodev._backends.compile import disk_cache
 from aiodev._backends.cpu.compile import compiler, kernel_code
 from aiodev._backends.cpu.compile.excinfo import decode_error
@@ -220,6 +224,112 @@ def test_errors_come_with_their_line(
         assert body.__name__ in str(caught.value)
 
 
+@numba.njit
+def small(v: float) -> float:
+    if v > 2:
+        raise ValueError("too large")
+    return v
+
+
+def of_none(x: Any) -> Any:
+    return np.max(x[5:])
+
+
+def of_numpy(i: int, x: Any) -> None:
+    x[i] = np.max(x[5:])
+
+
+def of_a_copy(i: int, x: Any) -> None:
+    x[:3] = x[:2]
+
+
+def of_lang(i: int, x: Any) -> None:
+    lang.matmul(x, x, x)
+
+
+def of_an_update(i: int, x: Any) -> None:
+    lang.atomic_add(x, i * 2, 1.0)
+
+
+def of_a_power(i: int, x: Any) -> None:
+    x[i] = x[i] ** (i - 2**63)
+
+
+def of_another_power(i: int, x: Any) -> None:
+    x[i] = 3.0 + x[i] ** (i - 2**63)
+
+
+def of_a_function(i: int, x: Any) -> None:
+    x[i] = 1 + of_none(x)
+
+
+def of_a_jitted_one(i: int, x: Any) -> None:
+    x[i] = small(x[i])
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        (of_numpy, of_numpy),
+        (of_a_copy, of_a_copy),
+        (of_an_update, of_an_update),
+        (of_a_power, of_a_power),
+        (of_another_power, of_another_power),
+        (of_a_function, of_none),
+    ],
+)
+def test_errors_name_the_program_s_line(body: Any, named: Any) -> None:
+    """What fails in NumPy's functions, the library's or the compiler's own has the line that led there, each kernel its own."""
+    entry = Entry(body, 5, np.arange(5.0), boundscheck=True)
+    with pytest.raises(KernelError) as caught:
+        entry(np.arange(5.0))
+    assert caught.value.location == f"{HERE}:{named.__code__.co_firstlineno + 1}"
+
+
+@needs_compiler
+def test_errors_of_products_name_the_program_s_line() -> None:
+    """So have the functions of :mod:`aiodev.lang` that are compiled for a kernel."""
+    entry = Entry(of_lang, 1, np.ones((2, 3)))
+    with pytest.raises(KernelError, match="the shapes do not fit") as caught:
+        entry(np.ones((2, 3)))
+    assert caught.value.location == f"{HERE}:{of_lang.__code__.co_firstlineno + 1}"
+
+
+@needs_compiler
+def test_errors_name_a_jitted_function_s_line() -> None:
+    """A function that the program has jitted is the program's, too."""
+    entry = Entry(of_a_jitted_one, 5, np.arange(5.0))
+    with pytest.raises(KernelError, match="too large") as caught:
+        entry(np.arange(5.0))
+    assert caught.value.location == f"{HERE}:{small.py_func.__code__.co_firstlineno + 3}"
+
+
+@needs_compiler
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="the system does not say how large a process is")
+def test_what_is_caught_leaves_nothing() -> None:
+    """The place of a failure is kept until somebody asks; where the body catches it, nobody will."""
+
+    def caught(i: int, x: Any) -> None:
+        try:
+            x[0] = of_none(x)
+        except Exception:
+            x[0] = -1.0
+
+    x = np.arange(5.0)
+    entry = Entry(caught, 1_000_000, x)
+    entry(x, hi=1000)
+    before = _resident()
+    entry(x)
+    assert x[0] == -1
+    assert _resident() - before < 16 << 20
+
+
+def _resident() -> int:
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * resource.getpagesize()
+
+
 @needs_compiler
 def test_one_failure_may_be_decoded_twice() -> None:
     """The arguments of a computed exception are read once, from memory that reading frees, and nobody keeps them."""
@@ -400,7 +510,7 @@ def body(i, x):
 x = np.arange(3.0)
 address = kernel_code.load_kernel(spec_of(body, 1, (x,), key="k"), {str(tmp_path)!r})
 result, excinfo = (ctypes.c_void_p * 2)(), ctypes.c_void_p()
-assert PROTOTYPE(address)(ctypes.byref(result), ctypes.byref(excinfo), block((3,), (x,)), 0, 3) == 1
+assert PROTOTYPE(address)(ctypes.byref(result), ctypes.byref(excinfo), block((3,), (x,)), 0, 3) != 0
 print(decode_error(excinfo.value, "k").__cause__.args)
 """
     environment = {"PYTHONPATH": search_path()}

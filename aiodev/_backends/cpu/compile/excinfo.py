@@ -4,6 +4,10 @@ An entry that fails leaves the address of numba's excinfo, ``{char *pickle; int3
 count}``. A static one is a constant of the library: its pickle is (class, arguments, location). A dynamic one (its
 arguments were computed) is on the heap; ``unwrap`` turns ``arguments`` into a tuple *and frees them*, so it may be
 called once, and the struct then says so. The struct itself is never freed.
+
+Where something failed that is not the program's, the entry leaves an excinfo of the place where the program called it. Its
+count is :data:`RELOCATED`, its ``arguments`` are the excinfo of the failure, and its pickle is (None, folders, location): what
+the failure says of lines in those folders is not to be told.
 """
 
 from __future__ import annotations
@@ -19,7 +23,10 @@ from aiodev._core.at_fork import first_in_child
 from aiodev._core.errors import KernelError
 from aiodev._core.source_names import absolute
 
-__all__ = ["decode_error"]
+__all__ = ["RELOCATED", "decode_error"]
+
+#: The count of an excinfo of a place.
+RELOCATED = -1
 
 
 class _ExcInfo(ctypes.Structure):
@@ -53,7 +60,13 @@ def decode_error(excinfo: int, kernel: str, location: str | None = None) -> Kern
     if not excinfo:
         return KernelError(kernel, "failed without saying why", location=location)
     info = _ExcInfo.from_address(excinfo)
-    kind, arguments, where = pickle.loads(ctypes.string_at(info.pickle, info.size))
+    kind, arguments, where = _pickled(info)
+    if info.count == RELOCATED:
+        folders, place = arguments, where
+        info = _ExcInfo.from_address(info.arguments)
+        kind, arguments, where = _pickled(info)
+        if where is None or where[1].startswith(folders):
+            where = place
     if info.count > 0:
         arguments = _dynamic(info, arguments)
     cause = raised(kind, arguments or ())
@@ -62,6 +75,10 @@ def decode_error(excinfo: int, kernel: str, location: str | None = None) -> Kern
     error = KernelError(kernel, said(cause), location=location)
     error.__cause__ = cause
     return error
+
+
+def _pickled(info: _ExcInfo) -> Any:
+    return pickle.loads(ctypes.string_at(info.pickle, info.size))
 
 
 def _dynamic(info: _ExcInfo, static: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -150,7 +150,7 @@ class _EntryLowering(_Lowering):
     """Lowers an entry."""
 
     _name = "aiodev_entry_lowering"
-    lowering_class = _LocatedLower
+    lowering_class = _Lower
     library_class = _EntryLibrary
 
 
