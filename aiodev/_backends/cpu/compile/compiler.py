@@ -21,7 +21,7 @@ from numba.core.target_extension import target_override
 
 from aiodev._backends.compile import stored
 from aiodev._backends.compile.refusals import check_host_state, returned_value
-from aiodev._backends.cpu.compile import casts, half, lang
+from aiodev._backends.cpu.compile import casts, division, half, lang
 from aiodev._backends.cpu.compile.entry_source import entry_source, span_source
 from aiodev._backends.cpu.compile.function import jit_function
 from aiodev._backends.cpu.compile.intrinsics import array_at, counted, one_by_one, scalar_at
@@ -41,6 +41,7 @@ __all__ = ["compile_object", "compile_result", "numba_type"]
 OPTIONS = frozenset({"boundscheck", "fastmath"})
 
 casts.install()
+division.install()
 half.install()
 stored.install()
 lang.install()
