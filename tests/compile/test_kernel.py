@@ -250,6 +250,25 @@ def test_refused_at_decoration() -> None:
         kernel(lambda i, *args: None)
 
 
+def test_methods_are_refused_at_decoration() -> None:
+    """Nobody would give a method its ``self``. A function of indices may stand in a class, and ``self`` may be an index."""
+    for of in ("self", "cls"):
+        namespace: dict[str, Any] = {"kernel": kernel}
+        with pytest.raises(TypeError, match=rf"Scale\.run: .* is a method, whose first parameter is {of}: a kernel's first is"):
+            exec(f"class Scale:\n    @kernel\n    def run({of}, i, x): x[i] = 1", namespace)
+
+    class Scale:
+        @kernel
+        def run(i: int, x: Any) -> None:  # type: ignore[misc]
+            x[i] = 1
+
+    @kernel
+    def of_self(self: int, x: Any) -> None:
+        x[self] = 1
+
+    assert [len(one._parameters) for one in (Scale.run, of_self)] == [1, 1]
+
+
 @pytest.mark.anyio
 async def test_implementation() -> None:
     """A hand-written body is used on its type of device, and is visible; it must take the same parameters."""

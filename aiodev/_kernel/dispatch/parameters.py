@@ -36,6 +36,11 @@ def parameters_of(function: Callable[..., None], ndim: int) -> list[inspect.Para
             f"{function!r}: a kernel is made of a plain function; of no coroutine, generator, method, class or kernel"
         )
     parameters = list(inspect.signature(function, follow_wrapped=False).parameters.values())
+    if parameters and parameters[0].name in ("self", "cls") and _is_of_a_class(function):
+        raise TypeError(
+            f"{function.__qualname__}: a kernel is made of a plain function; this is a method, whose first parameter is "
+            f"{parameters[0].name}: a kernel's first is an index"
+        )
     if len(parameters) < ndim:
         raise TypeError(
             f"{function.__name__}: a kernel of {ndim} dimension(s) takes {ndim} indices first, then arguments"
@@ -46,6 +51,12 @@ def parameters_of(function: Callable[..., None], ndim: int) -> list[inspect.Para
         if parameter.name.startswith("_"):
             raise TypeError(f"{function.__name__}: parameter {parameter.name}: names must not begin with an underscore")
     return parameters[ndim:]
+
+
+def _is_of_a_class(function: types.FunctionType) -> bool:
+    """Whether a function is defined in the body of a class."""
+    owner = function.__qualname__.rpartition(".")[0]
+    return bool(owner) and not owner.endswith("<locals>")
 
 
 def complete(
