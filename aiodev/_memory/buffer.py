@@ -30,7 +30,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aiodev._core.backend.interface import COMPLETED, FAULTS
-from aiodev._core.errors import fresh
+from aiodev._core.errors import BadForkError, fresh
 from aiodev._core.finalizing import until_exit
 from aiodev._core.timeline import faults
 from aiodev._core.tuning import TENDED_BYTES
@@ -183,10 +183,10 @@ class Buffer:
             self._read = value
 
     def _check_here(self) -> None:
-        """Raise if the contents are those of timelines that are lost, as a parent's are in a forked child."""
+        """Raise if this is a forked child, and the contents are those of its parent's timelines."""
         writer = self._writer
         last = next(iter(writer.copy())) if isinstance(writer, Uses) else writer
-        if last.counters[FAULTS] and last.lost is not None:
+        if last.counters[FAULTS] and isinstance(last.lost, BadForkError):
             raise fresh(last.lost)
 
     def record_foreign(self, timeline: Timeline, value: int) -> None:
