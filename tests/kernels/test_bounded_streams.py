@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -102,6 +104,36 @@ async def test_a_replay_is_one_operation() -> None:
                 graph.replay(stream)
     await stream.synchronize()
     assert await x.tolist() == await y.tolist() == [4.0] * 4
+
+
+def test_threads_submit_calls_whole() -> None:
+    """To one stream; who is refused tries again, and nothing has been computed twice."""
+    stream, rounds = aiodev.Stream("cpu", maxsize=4), 30
+    with stream:
+        arrays = [aiodev.full(SIZE, 1.0, np.int64, "cpu") for _ in range(3)]
+    stream.synchronize_blocking()
+
+    def work(x: aiodev.Array) -> None:
+        done = 0
+        with stream:
+            while done < rounds:
+                try:
+                    kernels.cumulative_sum(x, out=x)  # several launches; the numbers wrap around
+                    done += 1
+                except aiodev.StreamFullError:
+                    time.sleep(0.0005)
+
+    threads = [threading.Thread(target=work, args=(x,)) for x in arrays]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expected = np.ones(SIZE, np.int64)
+    for _ in range(rounds):
+        expected = np.cumsum(expected)
+    for x in arrays:
+        assert np.array_equal(x.numpy_blocking(), expected)
+    assert stream.empty() and not stream._is_admitted
 
 
 KINDS = ["kernel", "new kernel", "function", "functions", "copy", "strided copy", "call", "replay"]

@@ -6,7 +6,6 @@ that it waits at while it is compiled, a replay of a graph with branches. Whoeve
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 
 __all__ = ["Room"]
@@ -16,14 +15,12 @@ class Room:
     """What of a stream's operations does not count.
 
     Attributes:
-        lock: held to change ``threads``; re-entrant, since a finalizer may submit, too.
         threads: those that are submitting a call.
     """
 
-    __slots__ = ("_others", "lock", "threads")
+    __slots__ = ("_others", "threads")
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
         self.threads: set[int] = set()
         self._others: deque[int] = deque()  # ascending, but for what threads submit at the same time
 

@@ -223,16 +223,19 @@ class Stream(NativeStream):
             yield
             return
         before = timeline.submitted
-        with room.lock:
+        try:
             room.threads.add(thread)
             self._is_admitted = True
-        try:
             yield
         finally:
-            with room.lock:
-                room.threads.discard(thread)
-                self._is_admitted = bool(room.threads)
+            self._leave(room)
             room.count_once(before + 1, timeline.submitted)
+
+    def _leave(self, room: Room) -> None:
+        """Have this thread submit no call any more."""
+        room.threads.discard(get_ident())
+        while self._is_admitted is not bool(room.threads):  # another thread may have begun in between
+            self._is_admitted = bool(room.threads)
 
     @classmethod
     def from_id(cls, stream_id: int, device: DeviceLike | None = None) -> Stream:
@@ -505,8 +508,11 @@ class Stream(NativeStream):
         if not 0 <= n <= self.maxsize and self.maxsize:
             raise ValueError(f"drain({n}): {self!r} never has room for more than maxsize={self.maxsize} operations")
         await others_first
-        if not self.maxsize:
+        room = self._room
+        if room is None:
             return
+        if self._is_admitted:  # by another thread, unless Ctrl-C kept this one from leaving a call
+            self._leave(room)
         draining = current_reactor().draining
         line = draining.get(self)
         if line is None:
