@@ -643,7 +643,8 @@ def test_a_helper_is_not_kept_by_what_an_index_costs_with_other_arguments() -> N
         entry = Entry(executor, 0, uniform=False)
         entry._code.pacing = 1
         entry.before = lambda lo, hi: busy_for(60_000 * (hi - lo))
-        assert executor.spin(queue, executor.launch(queue, entry.address, 1, struct.pack("q", 1), 0), PATIENCE)
+        for _ in range(8):  # where others want the core, one may have spent its time off it, which is no cost
+            assert executor.spin(queue, executor.launch(queue, entry.address, 1, struct.pack("q", 1), 0), PATIENCE)
         entry.before = lambda lo, hi: None
         entry.say_cost(10)
         with one_worker_held(executor):
