@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -121,7 +120,7 @@ def test_threads_submit_calls_whole() -> None:
                     kernels.cumulative_sum(x, out=x)  # several launches; the numbers wrap around
                     done += 1
                 except aiodev.StreamFullError:
-                    time.sleep(0.0005)
+                    stream.synchronize_blocking()
 
     threads = [threading.Thread(target=work, args=(x,)) for x in arrays]
     for thread in threads:
