@@ -132,6 +132,7 @@ def test_threads_submit_calls_whole() -> None:
         expected = np.cumsum(expected)
     for x in arrays:
         assert np.array_equal(x.numpy_blocking(), expected)
+    stream.synchronize_blocking()
     assert stream.empty() and not stream._is_admitted
 
 
