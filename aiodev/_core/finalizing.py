@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from aiodev._core.tuning import IMPORT_PATIENCE
 
-__all__ = ["WeakTable", "until_exit", "weakly"]
+__all__ = ["WeakTable", "behind_all_handlers", "until_exit", "weakly"]
 
 _Class = TypeVar("_Class", bound=type)
 _Key = TypeVar("_Key")
@@ -41,34 +41,44 @@ def weakly(method: Callable[[], None]) -> Callable[[], None]:
     return call
 
 
-class _ImportLock:
-    """Has the main thread take Python's import lock at the very end of the program, and keep it.
+class _LastAct:
+    """Has the main thread do something at the very end of the program, behind all handlers of ``atexit``.
 
-    A daemon thread is ended where it waits for the GIL, as it does in the system calls by which a module is looked for. Then it
-    has the lock, and whatever is imported from there on waits for ever: to print a traceback, of what a finalizer raised, takes
-    an import. Threads that come to an import from now on wait for the lock, until the process ends.
-
-    A handler of ``atexit`` may wait for a thread that imports. So this is not done when it is called as one, but when it is
-    dropped as one: all have been called then.
+    A handler may wait for other threads, and so let them run. So this is not done when it is called as one, but when it is
+    dropped as one: all have been called then, and daemon threads are ended where they next wait for the GIL.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act = act
         self._program_ends = False
 
     def __call__(self) -> None:
         self._program_ends = True
 
     def __del__(self) -> None:
-        if not self._program_ends:  # somebody has cleared the handlers, as the child processes of multiprocessing do
-            return
-        deadline = time.monotonic() + IMPORT_PATIENCE
-        while _imp.lock_held() and time.monotonic() < deadline:
-            time.sleep(0.001)
-        if not _imp.lock_held():
-            _imp.acquire_lock()
+        if self._program_ends:  # else somebody has cleared the handlers, as the child processes of multiprocessing do
+            self._act()
 
 
-atexit.register(_ImportLock())
+def behind_all_handlers(act: Callable[[], None]) -> Callable[[], None]:
+    """Decorator: the function is called at the very end of the program, those that were decorated first before others."""
+    atexit.register(_LastAct(act))
+    return act
+
+
+@behind_all_handlers
+def _keep_the_import_lock() -> None:
+    """Take Python's import lock, for good.
+
+    A daemon thread is ended where it waits for the GIL, as it does in the system calls by which a module is looked for. Then it
+    has the lock, and whatever is imported from there on waits for ever: to print a traceback, of what a finalizer raised, takes
+    an import. Threads that come to an import from now on wait for the lock, until the process ends.
+    """
+    deadline = time.monotonic() + IMPORT_PATIENCE
+    while _imp.lock_held() and time.monotonic() < deadline:
+        time.sleep(0.001)
+    if not _imp.lock_held():
+        _imp.acquire_lock()
 
 
 class WeakTable(Generic[_Key, _Value]):

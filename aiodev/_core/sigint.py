@@ -15,14 +15,13 @@ takes itself. Python tells ``sys.unraisablehook`` of what it ignores: there the 
 
 A program that Ctrl-C ends ends by its signal, so that a shell's loop ends too. Python keeps that in a flag, which each
 evaluation of a string clears, and to define a named tuple is one: a thread that imports a library meanwhile is enough. It is
-set once more.
+set once more, where no other thread runs any more.
 """
 
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
 import _thread
-import atexit
 import signal
 import sys
 import threading
@@ -33,6 +32,8 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from opcode import opmap
 from typing import TYPE_CHECKING, Any
+
+from aiodev._core.finalizing import behind_all_handlers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -187,7 +188,7 @@ def _send(number: int) -> None:
         signal.pthread_kill(main, number)
 
 
-@atexit.register
+@behind_all_handlers
 def _end_by_the_signal() -> None:
     """Have the program end by SIGINT where its main thread has: Python notes it of a string whose evaluation raises it."""
     is_interactive = hasattr(sys, "ps1")  # then the last exception is of a statement, and the program went on

@@ -225,11 +225,15 @@ def test_ctrl_c_interrupts_a_wait(ending: str) -> None:
     assert "Fatal" not in errors and "Exception in thread" not in errors, errors
 
 
-@pytest.mark.parametrize("meanwhile", ["", 'atexit.register(eval, "1")'], ids=["nothing else runs", "a string is evaluated"])
+@pytest.mark.parametrize(
+    "meanwhile",
+    ["", "threading.Thread(target=lambda: [eval('1') for _ in iter(int, 1)], daemon=True).start()"],
+    ids=["nothing else runs", "a thread evaluates strings"],
+)
 def test_an_interrupted_program_ends_by_its_signal(meanwhile: str) -> None:
     """So that a shell's loop, or who supervises it, sees that it was interrupted, whatever ends with it."""
     program = f"""
-import atexit, os, signal
+import os, signal, threading
 import aiodev
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
