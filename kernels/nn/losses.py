@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import aiodev
-from aiodev.kernels.arguments import arrays_of
-from aiodev.kernels.elementwise.table import negative
+from aiodev.kernels.arguments import arrays_of, whole_number
+from aiodev.kernels.elementwise.conversion import astype, where
+from aiodev.kernels.elementwise.table import divide, negative, not_equal
 from aiodev.kernels.indexing.take import take_along_axis
 from aiodev.kernels.manipulation.views import expand_dims, squeeze
 from aiodev.kernels.nn.normalization import log_softmax
-from aiodev.kernels.reductions import mean
+from aiodev.kernels.reductions import count_nonzero, mean, sum
 
 __all__ = ["cross_entropy"]
 
 
-def cross_entropy(logits: aiodev.Array, labels: aiodev.Array, /, *, reduction: str = "mean") -> aiodev.Array:
+_REDUCTIONS = "mean", "sum", "none"
+
+
+def cross_entropy(
+    logits: aiodev.Array, labels: aiodev.Array, /, *, reduction: str = "mean", ignore_index: int | None = None
+) -> aiodev.Array:
     """The negative logarithms of the probabilities of classes, which :func:`softmax` makes of scores; their mean.
 
     Computed by :func:`log_softmax`, so neither large scores nor small probabilities overflow. A label that is no class is an
@@ -22,10 +28,12 @@ def cross_entropy(logits: aiodev.Array, labels: aiodev.Array, /, *, reduction: s
     Args:
         logits: scores, of which the last dimension is that of the classes.
         labels: which class it is, of the other dimensions; negative ones count from the end.
-        reduction: ``"mean"``, or ``"none"`` for one loss for each label.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for one loss for each label.
+        ignore_index: a label, of no class as a rule, where nothing is to be learnt, such as behind the end of a text. Its loss
+            is 0, it has no gradient, and the mean is that of the others, NaN where there are none.
 
     Raises:
-        TypeError: something is no array, or ``labels`` are no integers.
+        TypeError: something is no array, ``labels`` are no integers, or ``ignore_index`` is none.
         ValueError: the shapes do not fit, or there is no such reduction.
 
     Example:
@@ -34,6 +42,9 @@ def cross_entropy(logits: aiodev.Array, labels: aiodev.Array, /, *, reduction: s
         >>> labels = aiodev.asarray([1, 1], device="cpu")
         >>> aiodev.kernels.cross_entropy(scores, labels, reduction="none").numpy_blocking().round(3).tolist()
         [0.693, 1000.0]
+        >>> labels = aiodev.asarray([1, -100], device="cpu")
+        >>> aiodev.kernels.cross_entropy(scores, labels, ignore_index=-100).numpy_blocking().round(3).tolist()
+        0.693
     """
     arrays_of("cross_entropy", logits=logits, labels=labels)
     if labels.dtype.kind not in "iu":
@@ -43,7 +54,20 @@ def cross_entropy(logits: aiodev.Array, labels: aiodev.Array, /, *, reduction: s
             f"cross_entropy: argument labels: expected the shape of logits, {logits.shape}, without the last dimension, "
             f"got {labels.shape}"
         )
-    if reduction not in ("mean", "none"):
-        raise ValueError(f"cross_entropy: argument reduction: expected 'mean' or 'none', got {reduction!r}")
-    chosen = take_along_axis(log_softmax(logits), expand_dims(labels, axis=-1), axis=-1)
-    return negative(mean(chosen) if reduction == "mean" else squeeze(chosen, axis=-1))
+    if reduction not in _REDUCTIONS:
+        raise ValueError(f"cross_entropy: argument reduction: expected 'mean', 'sum' or 'none', got {reduction!r}")
+    if ignore_index is None:
+        losses = _losses(logits, labels)
+        return mean(losses) if reduction == "mean" else sum(losses) if reduction == "sum" else losses
+    ignored = whole_number("cross_entropy", "ignore_index", ignore_index)
+    counts = not_equal(labels, ignored)
+    losses = where(counts, _losses(logits, where(counts, labels, 0)), 0.0)
+    if reduction == "none":
+        return losses
+    total = sum(losses)
+    return total if reduction == "sum" else divide(total, astype(count_nonzero(counts), total.dtype))
+
+
+def _losses(logits: aiodev.Array, labels: aiodev.Array) -> aiodev.Array:
+    """The loss of each label."""
+    return negative(squeeze(take_along_axis(log_softmax(logits), expand_dims(labels, axis=-1), axis=-1), axis=-1))

@@ -615,10 +615,14 @@ def rows_of_a_table(torch: Any, data: st.DataObject) -> Any:
 def losses_of_classes(torch: Any, data: st.DataObject) -> Any:
     rows, classes = data.draw(st.integers(1, 8)), data.draw(st.integers(1, 20))
     labels = np.array(data.draw(st.lists(st.integers(0, classes - 1), min_size=rows, max_size=rows)))
-    reduction = data.draw(st.sampled_from(["mean", "none"]))
+    reduction = data.draw(st.sampled_from(["mean", "sum", "none"]))
+    ignored = data.draw(st.sampled_from([None, -100, int(labels[0])] if classes > 1 else [None, -100]))
+    others = {"reduction": reduction, "ignore_index": -100 if ignored is None else ignored}
+    if reduction == "mean" and (labels == ignored).all():
+        labels = np.append(labels[1:], (labels[0] + 1) % classes)  # a mean of none has no gradient
     return (
-        lambda x: kernels.cross_entropy(x, on_device(labels), reduction=reduction),
-        lambda x: torch.nn.functional.cross_entropy(x, torch.tensor(labels), reduction=reduction), [(rows, classes)],
+        lambda x: kernels.cross_entropy(x, on_device(labels), reduction=reduction, ignore_index=ignored),
+        lambda x: torch.nn.functional.cross_entropy(x, torch.tensor(labels), **others), [(rows, classes)],
     )  # fmt: skip
 
 

@@ -267,17 +267,40 @@ def test_cross_entropy() -> None:
     given = on_device(logits), on_device(labels)
     assert np.allclose(kernels.cross_entropy(*given, reduction="none").numpy_blocking(), expected)
     assert np.isclose(kernels.cross_entropy(*given).numpy_blocking(), expected.mean())
+    assert np.isclose(kernels.cross_entropy(*given, reduction="sum").numpy_blocking(), expected.sum())
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8"])
+def test_cross_entropy_ignores_a_label(dtype: str) -> None:
+    """Whatever its scores are: it adds nothing, and is not counted; where all are ignored there is no mean."""
+    ignored = 255 if dtype == "uint8" else -100
+    logits = np.random.default_rng(0).standard_normal((2, 3, 5))
+    labels = np.array([[0, ignored, 2], [1, ignored, ignored]], dtype)
+    counts = labels != ignored
+    given = on_device(logits), on_device(labels)
+    every = kernels.cross_entropy(given[0], on_device(np.where(counts, labels, 0)), reduction="none").numpy_blocking()
+    expected = np.where(counts, every, 0)
+    for reduction, value in (("none", expected), ("sum", expected.sum()), ("mean", expected.sum() / counts.sum())):
+        found = kernels.cross_entropy(*given, reduction=reduction, ignore_index=ignored).numpy_blocking()
+        assert found.dtype == logits.dtype and np.allclose(found, value), reduction
+    nothing = on_device(np.full((2, 3), ignored, dtype))
+    assert np.isnan(kernels.cross_entropy(given[0], nothing, ignore_index=ignored).numpy_blocking())
+    unseen = kernels.cross_entropy(*given, ignore_index=-7, reduction="sum") if dtype == "uint8" else None
+    if unseen is not None:
+        with pytest.raises(aiodev.DependencyError):  # 255 is no class either
+            unseen.numpy_blocking()
 
 
 @pytest.mark.parametrize(("labels", "options", "error"), [
     (np.zeros(2), {}, TypeError),
     (np.zeros(3, int), {}, ValueError),
     (np.zeros((2, 1), int), {}, ValueError),
-    (np.zeros(2, int), {"reduction": "sum"}, ValueError),
+    (np.zeros(2, int), {"reduction": "median"}, ValueError),
+    (np.zeros(2, int), {"ignore_index": 0.5}, TypeError),
 ])  # fmt: skip
-def test_what_cross_entropy_refuses(labels: np.ndarray, options: dict[str, str], error: type[Exception]) -> None:
-    """Labels that are no integers or do not fit, and reductions that there are not."""
-    with pytest.raises(error, match="cross_entropy: argument"):
+def test_what_cross_entropy_refuses(labels: np.ndarray, options: dict[str, Any], error: type[Exception]) -> None:
+    """Labels that are no integers or do not fit, reductions that there are not, and labels to ignore that there cannot be."""
+    with pytest.raises(error, match="cross_entropy: "):
         kernels.cross_entropy(on_device(np.ones((2, 3))), on_device(labels), **options)
 
 
