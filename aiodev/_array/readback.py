@@ -10,11 +10,12 @@ contents are of one stream alone, and that is the last thing that it was given, 
 streams may have more to do that is none of the reader's business: then a stream of the reader's own waits for all that writes
 the array and copies. Such streams are kept for the next reader, unless something failed on them.
 
-**Who is kept out.** The streams that the contents are of, and the reader's current stream if it follows what the read waits
-for, wait until the copy is over. Whether it is made is none of their business: it may wait for other streams, which fail, or
-for what is withdrawn. But where one of those may wait for the program (a future, a call), the program may be waiting for the
-stream that would be held. Then nobody is held: the reader waits for what has still to write the array, and begins anew; it
-sees what was written meanwhile, too.
+**Who is kept out.** The streams that the contents are of, whether or not they have written it by now, and the reader's current
+stream if it follows what the read waits for, wait until the copy is over. Whether it is made is none of their business: it may
+wait for other streams, which fail, or for what is withdrawn. But where one of those may wait for the program (a future, a
+call), the program may be waiting for the stream that would be held. Then nobody is held: the reader waits for what has still to
+write the array, and begins anew; it sees what was written meanwhile, too. If a single stream has still to write it, those alone
+are held that follow it.
 
 From a device whose memory the host cannot reach, what is small comes to page-locked memory, which the device writes by itself
 in stream order, and is copied out of it when it is there: a copy to ordinary memory would wait for a thread's turn, twice.
@@ -264,10 +265,14 @@ class _Readback:
         return reader
 
     def _keep_writers_out(self, device: Device, timeline: Timeline, value: int) -> None:
-        kept_out = [writer for writer, _ in self._written if writer is not timeline]
+        kept_out = {writer: None for writer, _ in self._written}
         current = current_stream(device).timeline
-        if self._ahead and current is not timeline and current not in kept_out and _follows(current, self._ahead):
-            kept_out.append(current)
+        if current.recording is None and _follows(current, self._ahead):
+            kept_out[current] = None
+        former = [writer for writer in self._buffer.former_writers() if writer not in kept_out and writer.lost is None]
+        if former and not any(waits_for_program(writer) for writer, _ in self._ahead):
+            kept_out.update(dict.fromkeys(former))
+        kept_out.pop(timeline, None)
         for other in kept_out:
             if timeline.counters[COMPLETED] < value:
                 number = other.come_after(timeline, value)

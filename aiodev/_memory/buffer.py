@@ -15,7 +15,10 @@ of them, and hears of the failure of each. And nothing may be kept per operation
 3.  ``_writer`` and ``_written`` are the only write that is known. While there are several, ``_writer`` is a :class:`Uses`
     of all of them, which is no timeline. ``_reader`` and ``_read`` are the last read, or None and 0; ``_readers`` has those of
     other timelines that may not be done.
-4.  The use that a fresh buffer's memory was freed with, when it may still be running, is one of its reads: it is to be waited
+4.  ``_former`` are other streams that have written the memory: a part of the contents may be from them, though a later write
+    stands for theirs. There is nothing to wait for, but what they are given next may write that part again. Who reads holds
+    them back meanwhile (:mod:`aiodev._array.readback`). They are referred to weakly: nobody submits to one that is gone.
+5.  The use that a fresh buffer's memory was freed with, when it may still be running, is one of its reads: it is to be waited
     for by who takes the memory next, and its failure is not the business of the contents.
 
 A launch stores to ``_written`` and ``_read`` by itself where the timeline is the same as before, and any thread may be
@@ -26,6 +29,8 @@ found out again.
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -44,12 +49,28 @@ if TYPE_CHECKING:
 
 __all__ = ["Alias", "Buffer", "Foreign", "ForeignBuffer", "Source", "Uses", "check_writes", "record_torn", "why_read_only"]
 
+_making = threading.RLock()  # re-entrant: a finalizer may write, too
+
 
 class Source(Protocol):
     """An allocator, or an owner of foreign memory, as its buffers know it."""
 
     device: Device
     host_accessible: bool
+
+
+class Former(set["weakref.ref[Timeline]"]):
+    """Former writers. Now and then, those that are gone are left out.
+
+    Attributes:
+        most: how many there are when that is done next: many more than there were left, so that it costs little.
+    """
+
+    __slots__ = ("most",)
+
+    def __init__(self, living: Iterable[weakref.ref[Timeline]] = ()) -> None:
+        super().__init__(living)
+        self.most = 2 * len(self) + CREDIT
 
 
 class Uses(dict["Timeline", int]):
@@ -79,7 +100,7 @@ class Buffer:
 
     is_own = False
 
-    __slots__ = ("__weakref__", "_read", "_reader", "_readers", "_writer", "_written", "address", "block", "source")
+    __slots__ = ("__weakref__", "_former", "_read", "_reader", "_readers", "_writer", "_written", "address", "block", "source")
 
     address: int
     source: Source
@@ -89,6 +110,7 @@ class Buffer:
     _reader: Timeline | None
     _read: int
     _readers: Uses | None
+    _former: Former  #: only where there are any
 
     def __init__(self, address: int, source: Source, block: Any, timeline: Timeline, value: int) -> None:
         self.address = address
@@ -113,11 +135,14 @@ class Buffer:
             self._check_here()
             written, counters, (since, clock) = self._written, writer.counters, writer.frontier
             if timeline in clock and clock[timeline] >= value and written >= since:  # this thread is late: others were faster
+                self._note_former(timeline)
                 return
             latest: Timeline | Uses = timeline
             plain = counters[COMPLETED] >= written and not counters[FAULTS]
             if not (plain or _follows(timeline, value, writer, written) or _is_over(writer, written)):
                 latest = Uses(((writer, written), (timeline, value)))
+            if written:
+                self._note_former(writer)
             if self._writer is writer and self._written == written:  # no call from here on
                 self._writer = latest
                 self._written = value
@@ -143,12 +168,29 @@ class Buffer:
         others = ((t, v) for t, v in before.items() if t is not timeline)
         left = Uses((t, v) for t, v in others if not (_is_over(t, v) or _follows(timeline, value, t, v)))
         latest: Timeline | Uses = left if left else timeline
+        for former in before.keys() - left.keys():
+            self._note_former(former)
         left[timeline] = value
         if self._writer is not writers or writers != before:  # no call from here on
             return False
         self._writer = latest
         self._written = value
         return True
+
+    def _note_former(self, timeline: Timeline) -> None:
+        former = getattr(self, "_former", None)
+        if former is None or len(former) >= former.most:
+            with _making:  # so that of two threads none replaces what the other one has noted
+                former = getattr(self, "_former", None)
+                if former is None or len(former) >= former.most:
+                    living = () if former is None else former.copy()
+                    former = self._former = Former(reference for reference in living if reference() is not None)
+        former.add(weakref.ref(timeline))
+
+    def former_writers(self) -> list[Timeline]:
+        """Other streams that a part of the contents may be from, though there is nothing of theirs to wait for."""
+        former = getattr(self, "_former", None)
+        return [] if former is None else [timeline for reference in former.copy() if (timeline := reference()) is not None]
 
     def _record_read(self, timeline: Timeline, value: int) -> None:
         """Note that operation ``value`` of ``timeline`` reads the memory."""
@@ -260,7 +302,11 @@ class Buffer:
         check_writes(writers.items())
         *_, (last, written) = writers.items()
         all_done = all(timeline.reached(value) for timeline, value in writers.items())
-        if all_done and self._writer is writer and writer == writers:  # no call from here on
+        if not all_done:
+            return
+        for former in writers:
+            self._note_former(former)
+        if self._writer is writer and writer == writers:  # no call from here on
             self._writer = last  # nobody need know of the others any more
             self._written = written
 
@@ -332,6 +378,9 @@ class Alias(Buffer):
 
     def is_written(self) -> bool:
         return self._buffer.is_written()
+
+    def former_writers(self) -> list[Timeline]:
+        return self._buffer.former_writers()
 
     def uses(self) -> list[Point]:
         return self._buffer.uses()

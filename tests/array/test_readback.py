@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
+import gc
 import os
+import random
 import subprocess
 import sys
 import time
+import weakref
 from typing import Any
 
 import anyio
 import numpy as np
 import pytest
+from selection import examples
 
 import aiodev
 from aiodev._array import readback
 from aiodev._core.waiting.blocking import wait_all_blocking
-from aiodev.testing.latch import Latch
+from aiodev.testing.latch import Latch, held_workers
 
 pytestmark = pytest.mark.anyio
 LARGE = 100_000  # too large to be copied at once
@@ -26,6 +31,15 @@ LARGE = 100_000  # too large to be copied at once
 def put(i: int, x: Any, value: float) -> None:
     """Fill."""
     x[i] = value
+
+
+@aiodev.kernel
+def work_and_put(i: int, steps: int, x: Any, value: float) -> None:
+    """Fill, after so many steps for each index."""
+    worked = 1.0
+    for _ in range(steps):
+        worked = 0.5 * worked + 1
+    x[i] = value if worked > 0 else -1.0
 
 
 @aiodev.kernel
@@ -501,6 +515,116 @@ async def test_a_writer_that_has_more_to_do_is_kept_out_too() -> None:
             put[LARGE, stream](array, 2.0)
             gate.open()
         assert (found[0] == 1).all()
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+@pytest.mark.parametrize("read_before", [False, True])
+@pytest.mark.parametrize("follows", [False, True])
+async def test_a_writer_that_is_done_is_kept_out_too(size: int, read_before: bool, follows: bool) -> None:
+    """A part of the contents is from it, whether or not its write was over when another one's came, or a read looked.
+
+    Also where the other one follows it.
+    """
+    array, *parts = halves(size)
+    first, second = aiodev.Stream("cpu"), aiodev.Stream("cpu")
+    put[size // 2, first](parts[0], 1.0)
+    if read_before:
+        put[size // 2, second](parts[1], 1.0)
+        assert (await array.numpy() == 1).all()
+    if follows:
+        second.wait_stream(first)
+    else:
+        await first.synchronize()
+    gate = second._gate()
+    put[size // 2, second](parts[1], 1.0)
+    found: list[Any] = []
+
+    async def read() -> None:
+        found.append(await array.numpy())
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(read)
+        await anyio.wait_all_tasks_blocked()
+        later = put[size // 2, first](parts[0], 2.0)
+        gate.open()
+    assert (found[0] == 1).all()
+    await later
+    assert (await array.numpy() == np.repeat([2, 1], size // 2)).all()
+
+
+async def test_a_stream_that_has_written_and_is_gone_is_not_kept() -> None:
+    """By an array that others write: nobody submits to it any more."""
+    array, *_ = halves(LARGE)
+    for _ in range(100):
+        stream = aiodev.Stream("cpu")
+        put[LARGE, stream](array, 1.0)
+        await stream.synchronize()
+        reference = weakref.ref(stream.timeline)
+    await array.numpy()
+    put[LARGE](array, 2.0)
+    assert (await array.numpy() == 2).all()
+    del stream
+    gc.collect()
+    assert reference() is None and len(array._buffer._former) < 60
+
+
+@pytest.mark.parametrize("seed", range(examples(3)))
+async def test_snapshots_of_an_array_whose_parts_are_refreshed(seed: int) -> None:
+    """Each stream refreshes a part of its own, again and again; each read sees the parts as they were to be at its call."""
+    chosen, parts, size = random.Random(seed), 4, 4000
+    array = aiodev.empty(parts * size, device="cpu")
+    streams, model = [aiodev.Stream("cpu") for _ in range(parts)], [-1.0] * parts
+    for part, stream in enumerate(streams):
+        stream.wait_stream(aiodev.default_stream("cpu"))
+        put[size, stream](array[part * size : (part + 1) * size], -1.0)
+    wrong: list[tuple[list[float], list[float]]] = []
+
+    async def read(by: aiodev.Stream | None) -> None:
+        with by or contextlib.nullcontext():
+            expected = list(model)
+            found = (await array.numpy()).reshape(parts, size)
+        if not (found == np.array(expected)[:, None]).all():
+            wrong.append((expected, found.mean(1).tolist()))
+
+    async with anyio.create_task_group() as group:
+        for step in range(200):
+            part, what = chosen.randrange(parts), chosen.random()
+            if what < 0.6:
+                model[part] = step
+                own, steps = array[part * size : (part + 1) * size], chosen.choice([0, 0, 300])
+                work_and_put[size, streams[part]](steps, own, float(step))
+            elif what < 0.7:
+                await streams[part].synchronize()
+            else:
+                group.start_soon(read, chosen.choice([None, streams[part]]))
+                await anyio.lowlevel.checkpoint()
+    assert not wrong, wrong[:3]
+
+
+async def test_a_read_keeps_the_current_stream_out_where_all_is_written() -> None:
+    """What it goes on to do with a large array, of a writer that is done, is not seen."""
+    writer, current = aiodev.Stream("cpu"), aiodev.Stream("cpu", priority=-1)
+    with writer:
+        array = aiodev.zeros(4_000_000)
+    for number in range(5):
+        with writer:
+            array[:] = 2.0 * number
+        await writer.synchronize()
+        current.wait_stream(writer)
+        found: list[Any] = []
+
+        async def read(found: list[Any] = found) -> None:
+            with current:
+                found.append(await array.numpy())
+
+        async with anyio.create_task_group() as group:
+            with held_workers(aiodev.get_backend("cpu")):
+                group.start_soon(read)
+                await anyio.wait_all_tasks_blocked()
+                with current:
+                    array[:] = 2.0 * number + 1
+        assert (found[0] == 2 * number).all()
+        writer.wait_stream(current)
 
 
 async def test_a_read_keeps_the_current_stream_out_where_that_follows_the_writers() -> None:
