@@ -1,7 +1,7 @@
 """The functions behind operators and indexing: those of :mod:`aiodev.kernels`.
 
 They stand above arrays, so nothing here imports them: each is looked up when it is first needed, which imports the library if
-nobody has (0.1 s, once a process).
+nobody has (0.1 s, once a process; ``docs/concepts/waiting.rst`` tells users to do so before).
 """
 
 from __future__ import annotations
