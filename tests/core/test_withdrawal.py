@@ -76,6 +76,22 @@ async def test_what_is_ordered_after_it_fails_with_it_as_the_cause(device: str) 
     assert [await ahead, await after, await follower.call(note, log, "again")] == log == [0, "after", "again"]
 
 
+async def test_another_stream_that_waits_for_it_goes_on_when_somebody_was_told(device: str) -> None:
+    """Or when its wait is withdrawn, too: until then what is submitted there, after the withdrawal as well, fails."""
+    stream, told, withdrawn = (aiodev.Stream(device) for _ in range(3))
+    with Latch(stream):
+        call = stream.call(int)
+        for follower in (told, withdrawn):
+            follower.wait(call)
+        assert call.cancel()
+        fails = told.call(int)
+        assert withdrawn.cancel() == 1
+        runs = withdrawn.call(int, 3)
+    assert await runs == 3
+    assert await outcome_of(fails) is aiodev.DependencyError
+    assert await told.call(int, 4) == 4
+
+
 async def test_whoever_waits_behind_is_told_once(device: str) -> None:
     """``synchronize`` raises while nobody was told that something behind a withdrawal did not run; then no more."""
     stream = aiodev.Stream(device)
@@ -116,6 +132,51 @@ async def test_what_has_begun_is_not_withdrawn(device: str) -> None:
     release.set()
     assert await running == "ran" and await outcome_of(behind) is aiodev.WithdrawnError
     assert not running.cancelled() and not done.cancelled()
+
+
+async def test_what_is_withdrawn_behind_another_takes_nothing_new_along(device: str) -> None:
+    """What was submitted since the first was withdrawn runs."""
+    stream, log = aiodev.Stream(device), list[object]()
+    with Latch(stream):
+        call, behind, last = (stream.call(note, log, n) for n in range(3))
+        assert call.cancel()
+        after = stream.call(note, log, "after")
+        assert behind.cancel() and behind.cancelled() and not behind.cancel() and not last.cancelled()
+    assert await outcome_of(behind) is aiodev.WithdrawnError
+    assert await outcome_of(last) is aiodev.DependencyError
+    assert await after == "after" and log == ["after"]
+
+
+async def test_what_is_behind_a_failure_is_not_withdrawn(device: str) -> None:
+    """Whoever was told of that goes on, though what is dead holds the stream still."""
+    source, stream, log = aiodev.Stream(device), aiodev.Stream(device), list[object]()
+    with Latch(source):
+        failing = stream.call(lambda: 1 // 0)
+        stream.wait_stream(source)
+        behind = stream.call(note, log, "behind")
+        with pytest.raises(ZeroDivisionError):
+            await failing
+        after = stream.call(note, log, "after")
+        assert not behind.cancel() and not behind.cancelled()
+    assert await outcome_of(behind) is aiodev.DependencyError
+    assert await after == "after" and log == ["after"]
+
+
+async def test_withdrawing_all_takes_along_what_is_behind(device: str) -> None:
+    """A stream's ``cancel`` withdraws what would not run anyway, so that nobody has to be told; and a group's does."""
+    stream = aiodev.Stream(device)
+    with Latch(stream):
+        call, behind = stream.call(int), stream.call(int)
+        assert call.cancel() and stream.cancel() == 2 and behind.cancelled(), "the latch and what is behind"
+    await stream.synchronize()
+    with pytest.raises(KeyError):
+        async with aiodev.StreamGroup(device, cancel=True) as group:
+            stream = group.stream()
+            stream.wait_future(never := Future[None]())
+            call, behind = stream.call(int), stream.call(int)
+            assert call.cancel()
+            raise KeyError("body")
+    assert [await outcome_of(done) for done in (call, behind)] == [aiodev.WithdrawnError] * 2 and not never.done()
 
 
 async def test_copies_fills_and_kernels() -> None:

@@ -109,8 +109,8 @@ class Program(RuleBasedStateMachine):
         assert operation.done is not None
         assert operation.done.cancel() == (operation.fate != WITHDRAWN)
         assert operation.done.cancelled()
-        if operation.fate != WITHDRAWN:
-            operation.fate = WITHDRAWN
+        was, operation.fate = operation.fate, WITHDRAWN
+        if was is None:
             for behind in operations[operations.index(operation) + 1 :]:
                 behind.fate = behind.fate or BEHIND
 
@@ -281,11 +281,13 @@ class Table:
     why: dict[int, tuple[int, int]] = field(default_factory=dict)
     withdrawn: set[int] = field(default_factory=set)
 
-    def withdraw(self, start: int, last: int, end: int, site: int) -> int:
-        """Returns how many were not withdrawn before; where there are none, what was submitted since is not behind them."""
+    def withdraw(self, start: int, last: int, end: int, site: int, partly: bool) -> int:
+        """Returns how many were not withdrawn before; where none is to run, what was submitted since is not behind them."""
         new = set(range(start, last + 1)) - self.withdrawn
         if not new:
             return 0
+        if not partly and self.why.keys() >= set(range(start, last + 1)):
+            end = last
         self.withdrawn |= new
         self.why |= {value: (value, site) for value in new}
         for value in range(last + 1, end + 1):
@@ -347,7 +349,7 @@ def test_what_is_known_agrees_with_a_table(kept: int, monkeypatch: pytest.Monkey
                 if start > span[1] or (start > first and not partly):
                     assert answer == (0, 0)
                 else:
-                    assert answer == (start, table.withdraw(start, span[1], submitted, site))
+                    assert answer == (start, table.withdraw(start, span[1], submitted, site, partly))
             for value in range(1, submitted + 2):
                 why = table.why.get(value)
                 found = said(known, value)

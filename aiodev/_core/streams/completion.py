@@ -101,9 +101,13 @@ class Completion(Generic[T]):
         """Withdraw the operation if it has not begun; whether this call did.
 
         It then never runs: who waits for it gets :class:`WithdrawnError`. What has been submitted behind it, to its stream and
-        to streams that wait for it, fails with :class:`DependencyError`; what is submitted from now on runs. False, and nothing
-        happens, when it has begun, is done, or was withdrawn before. One that is next, behind another of its stream that is
-        about to end, may count as begun. On CUDA what was handed to the driver has begun. Never blocks.
+        to streams that wait for it, fails with :class:`DependencyError`; what is submitted to its stream from now on runs. A
+        stream that waits for it fails at that wait as at any failure: what is submitted there runs once somebody was told, or
+        the wait is withdrawn as well (:meth:`Stream.cancel`).
+
+        False, and nothing happens, when it has begun, is done, was withdrawn before, or is behind one that failed. One that is
+        next, behind another of its stream that is about to end, may count as begun. On CUDA what was handed to the driver has
+        begun. Never blocks.
 
         It is done, and lets go of memory, in its turn: when what has begun before it is. A function that was to be called, and
         its arguments, are let go of at once.

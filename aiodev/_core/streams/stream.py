@@ -403,9 +403,10 @@ class Stream(NativeStream):
     def cancel(self) -> int:
         """Withdraw everything that has been submitted and has not begun; how many operations that are.
 
-        Waits for other streams and for code that is being loaded are operations, too.
-        They never run: who waits for them gets :class:`WithdrawnError`, and what was submitted to streams that wait for them
-        fails with :class:`DependencyError`. What is submitted from now on runs, after what has begun. Never blocks.
+        Waits for other streams and for code that is being loaded are operations, too, and so is what would not run anyway,
+        behind something withdrawn. They never run: who waits for them gets :class:`WithdrawnError`. What is submitted to this
+        stream from now on runs, after what has begun. Streams that wait for what is withdrawn fail with
+        :class:`DependencyError`, until somebody was told there, or their waits are withdrawn as well. Never blocks.
         See :meth:`Completion.cancel`.
         """
         return self.timeline.withdraw_all(callsites.here())[1]

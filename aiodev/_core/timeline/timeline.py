@@ -323,10 +323,13 @@ class Timeline:
         """Withdraw operations ``first`` … ``last``, unless the first has begun; ``partly``: those that have not begun.
 
         What else has been submitted behind them does not run either (:mod:`aiodev._core.timeline.withdrawal`). Returns the
-        first that does not run, or 0; and how many were withdrawn by this call.
+        first that does not run, or 0; and how many were withdrawn by this call: none, where they fail anyway.
         """
         completed, end = self.counters[COMPLETED], self.submitted
         if self.lost is not None or completed >= last:
+            return 0, 0
+        # Behind a failure whose waiter was told, only what was submitted since would not run for it.
+        if not partly and self.counters[FAULTS] and self.fault_of(last) is not None:
             return 0, 0
         self.withdrew = True
         tell = partial(self.operations.withdraw, self.queue)

@@ -8,7 +8,8 @@ has begun cannot be called back; the rest can be.
 1.  An operation is withdrawn before it begins or not at all. For what runs on the device the backend sees to that
     (:meth:`Executor.withdraw`), for a function that is called :meth:`Withdrawals.begin`, under the lock that withdrawing takes.
 2.  What was submitted behind a withdrawn operation, before it was withdrawn, does not run either. What is submitted later
-    does: whoever withdraws knows, as a waiter does who was told of a failure.
+    does: whoever withdraws knows, as a waiter does who was told of a failure. So where one is withdrawn that is behind another,
+    what was submitted in between is not behind it, and runs. Who withdraws all takes that along.
 3.  ``known`` says all of that from the moment of withdrawing on, wherever the backend has got to. It is replaced as a whole,
     by who has seen that nobody else did so meanwhile.
 4.  To withdraw costs about the same however many were withdrawn before, in whichever order. What does not run is known as spans
@@ -113,19 +114,24 @@ class Withdrawals:
     ) -> tuple[int, int]:
         """Withdraw operations ``first`` … ``last`` of ``span``; those behind them, up to its ``end``, do not run.
 
-        Nothing happens if the first has begun; with ``partly``, those that have not begun are withdrawn. ``tell`` tells the
-        backend. Returns the first operation that does not run, or 0; and how many this call withdrew.
+        Nothing happens if the first has begun; with ``partly``, those that have not begun are withdrawn. Where none of them is
+        to run, being behind another, nothing else is behind them. ``tell`` tells the backend. Returns the first operation that
+        does not run, or 0; and how many this call withdrew.
         """
         first, last, end = span
         with self._lock:
             start = max(first, self._begun + 1)
             if start > last or (start > first and not partly):
                 return 0, 0
-            if not self.known.withdrawn.gaps(start, last):
+            known = self.known
+            if not known.withdrawn.gaps(start, last):
                 return start, 0
-            start = tell(start, end, partly)
-            if start == 0 or start > last:
-                return 0, 0
+            if partly or known.skipped.gaps(start, last):
+                start = tell(start, end, partly)
+                if start == 0 or start > last:
+                    return 0, 0
+            else:
+                end = last
             count = self._enter(start, last, end, site, completed)
             gates, values = self.gates, range(start, last + 1)
             shut = [gates.get(value) for value in (values if len(values) < len(gates) else gates.copy())]
