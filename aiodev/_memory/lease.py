@@ -74,10 +74,9 @@ class Admission:
 
     async def acquire(self, nbytes: int) -> bool:
         """Wait until ``nbytes`` are there beside all other leases and every earlier request; False if they can never be."""
-        await others_first
         waiter = _Waiter(nbytes)
         try:
-            with sigint_held, self._lock:
+            with sigint_held, self._lock:  # before others run, who may ask, too
                 capacity = self._capacity()
                 if nbytes > capacity:
                     waiter.granted = False
@@ -88,6 +87,8 @@ class Admission:
                     self._waiting.append(waiter)
             if waiter.granted is None:
                 await waiter.event.wait()
+            else:
+                await others_first
         except BaseException:  # a cancellation, as a rule
             with sigint_held, self._lock:
                 if waiter in self._waiting:
@@ -212,7 +213,8 @@ def lease(nbytes: int, device: DeviceLike | None = None) -> Lease:
     """Set memory aside: ``async with memory.lease(nbytes):`` waits until that much can be had.
 
     Leases of one device never sum up to more than its memory, or than this process's fraction of it, and are granted first
-    come, first served. A lease allocates nothing, and arrays are not held to it: it is admission among those who ask.
+    come, first served, in the order in which they are entered. A lease allocates nothing, and arrays are not held to it: it is
+    admission among those who ask.
     Cancellation gives the place back.
 
     Raises:

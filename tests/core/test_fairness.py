@@ -15,7 +15,9 @@ from turns import WORK, Clock, Turns
 import aiodev
 from aiodev._core.tuning import AWAITS, MOST_TURNS, PERIOD_NS, SHARE_NS
 from aiodev._core.waiting import fairness
+from aiodev._core.waiting.reactor import current_reactor
 from aiodev._core.waiting.trio_reactor import ReadyQueue
+from aiodev._memory.lease import Admission
 from aiodev.testing import Latch
 
 
@@ -236,6 +238,105 @@ async def test_tasks_that_one_wake_up_finds_run_in_turns(clock: Clock, streams: 
         assert len(set(worked)) == len(worked) == 32
 
 
+@pytest.mark.anyio
+async def test_who_asked_first_goes_on_first(clock: Clock, anyio_backend_name: str) -> None:
+    """Whoever finds the time over does not overtake those who have let others run for a turn before it was."""
+    if anyio_backend_name == "trio":
+        pytest.skip("trio runs the tasks of one turn in any order")
+    done = await something_done()
+    came, went = list[int](), list[int]()
+
+    async def task(number: int) -> None:
+        for _ in range(3):
+            clock.work(80_000)
+            came.append(number)
+            await done
+            went.append(number)
+
+    clock.work()
+    await done
+    async with anyio.create_task_group() as group:
+        for number in range(40):
+            group.start_soon(task, number)
+    assert went == came
+
+
+@pytest.mark.anyio
+async def test_leases_are_granted_in_the_order_of_the_calls(clock: Clock) -> None:
+    """Whoever lets others run when it asks for one has its place before."""
+    done, admission = await something_done(), Admission(lambda: 3)
+    came, went = list[int](), list[int]()
+
+    async def task(number: int) -> None:
+        clock.work(80_000)
+        came.append(number)
+        await admission.acquire(2)
+        went.append(number)
+        admission.release(2)
+
+    clock.work()
+    await done
+    await admission.acquire(2)
+    async with anyio.create_task_group() as group:
+        for number in range(40):
+            group.start_soon(task, number)
+        while len(admission) < 40:
+            await anyio.lowlevel.checkpoint()
+        admission.release(2)
+    assert went == came and admission.leased == 0
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("full", [True, False])
+async def test_streams_are_drained_in_the_order_of_the_calls(clock: Clock, full: bool) -> None:
+    """Where there is no room, and where there is: whoever lets others run when it asks has its place before."""
+    done, stream = await something_done(), aiodev.Stream("cpu", maxsize=1)
+    came, went = list[int](), list[int]()
+
+    async def task(number: int) -> None:
+        clock.work(80_000)
+        came.append(number)
+        await stream.drain()
+        went.append(number)
+        stream.call(int)
+
+    clock.work()
+    await done
+    latch = Latch(stream) if full else None
+    async with anyio.create_task_group() as group:
+        for number in range(40):
+            group.start_soon(task, number)
+        if latch is not None:
+            while len(came) < 40:
+                await anyio.lowlevel.checkpoint()
+            latch.release()
+    assert went == came
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("what", ["a lease", "room"])
+async def test_who_is_cancelled_while_others_run_gives_its_place_back(clock: Clock, what: str) -> None:
+    """Whoever has a lease, or is the next to have room, and is cancelled before it goes on: those behind get it."""
+    admission, stream, went = Admission(lambda: 3), aiodev.Stream("cpu", maxsize=1), list[str]()
+    await something_done()
+
+    async def task(name: str) -> None:
+        await (admission.acquire(2) if what == "a lease" else stream.drain())
+        went.append(name)
+
+    clock.work()
+    async with anyio.create_task_group() as group:
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as doomed:
+                doomed.start_soon(task, "cancelled")
+                while not (admission.leased or current_reactor().draining.get(stream)):
+                    await anyio.lowlevel.checkpoint()
+                group.start_soon(task, "last")
+                scope.cancel()
+    assert went == ["last"] and admission.leased == (2 if what == "a lease" else 0)
+    assert not len(admission) and not current_reactor().draining.get(stream)
+
+
 async def test_timers_have_a_turn_between_two_tasks_that_work(clock: Clock) -> None:
     """A task that sleeps for as good as no time wakes between any two works of eight tasks."""
     done = await something_done()
@@ -356,6 +457,21 @@ def test_a_batch_is_as_large_as_the_time_allows(clock: Clock) -> None:
     queue.extend(range(1000))
     assert [len(run(queue, clock, WORK)) for _ in range(20)] == [1] * 20
     assert [len(run(queue, clock, 100_000)) for _ in range(6)] == [2, 4, 8, 8, 8, 8]
+
+
+def test_who_let_others_run_stands_ahead_of_the_line(clock: Clock) -> None:
+    """In order, and behind whoever was given back."""
+    queue: ReadyQueue[int] = ReadyQueue()
+    queue.extend((1, 2))
+    assert run(queue, clock, WORK) == [1]
+    queue.append(5)
+    queue.stand_ahead(3)
+    queue.stand_ahead(4)
+    assert len(queue) == 4
+    went = []
+    while queue:
+        went += run(queue, clock, WORK)
+    assert went == [2, 3, 4, 5]
 
 
 def test_the_line_is_first_in_first_out(clock: Clock) -> None:

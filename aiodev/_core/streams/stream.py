@@ -12,8 +12,6 @@ from threading import get_ident
 from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 
-import anyio
-
 from aiodev._core import arguments, callsites, context, journal
 from aiodev._core.backend.device import Device
 from aiodev._core.backend.interface import COMPLETED, FAULTS, SUBMITTED
@@ -22,6 +20,7 @@ from aiodev._core.config import settings
 from aiodev._core.errors import AiodevError, ClosedError
 from aiodev._core.finalizing import WeakTable, until_exit
 from aiodev._core.hooks import Hook
+from aiodev._core.sigint import sigint_held
 from aiodev._core.streams import trace
 from aiodev._core.streams.completion import Completion, Reached
 from aiodev._core.streams.event import Event
@@ -35,7 +34,9 @@ from aiodev._core.timeline.recording import NOT_DONE
 from aiodev._core.timeline.timeline import Timeline
 from aiodev._core.tuning import EXECUTING_SLOTS
 from aiodev._core.waiting.blocking import wait_blocking
-from aiodev._core.waiting.reactor import at_hand, current_reactor, others_first, starting
+from aiodev._core.waiting.fairness import budget
+from aiodev._core.waiting.reactor import at_hand, current_reactor, goes_on, others_first, starting
+from aiodev._core.waiting.ticket import Ticket, Tickets
 
 __all__ = ["Stream", "streams_of"]
 
@@ -484,7 +485,7 @@ class Stream(NativeStream):
         """Wait until there is room for ``n`` more operations; that is at once while there is, and on an unbounded stream.
 
         As with asyncio's stream writers, who finds no room waits until the stream is down to ``low_water``. The tasks of a loop
-        that drain have their turns first come, first served, however much room each asks for.
+        that drain have their turns in the order of their calls, however much room each asks for.
 
         Nothing is reserved: what is submitted before the next ``await`` finds the room, since no other task of the loop runs
         meanwhile. Threads and loops that share a stream may take it; give each a stream of its own.
@@ -508,26 +509,32 @@ class Stream(NativeStream):
         n = arguments.integer("drain", "n", n)
         if not 0 <= n <= self.maxsize and self.maxsize:
             raise ValueError(f"drain({n}): {self!r} never has room for more than maxsize={self.maxsize} operations")
-        await others_first
         room = self._room
         if room is None:
+            await others_first
             return
         if self._is_admitted:  # by another thread, unless Ctrl-C kept this one from leaving a call
             self._leave(room)
+        yields = budget.over() and not goes_on()
         draining = current_reactor().draining
-        line = draining.get(self)
-        if line is None:
-            if self._pending() + n <= self.maxsize:
-                return
-            line = draining[self] = anyio.Lock()
-        elif not line.locked() and self._pending() + n <= self.maxsize:
+        tickets = draining.get(self)
+        if not (yields or tickets) and self._pending() + n <= self.maxsize:
             return
-        async with line:
-            await self._wait_for_room(n)
+        if tickets is None:
+            tickets = draining[self] = Tickets()
+        ticket = Ticket(tickets)
+        try:
+            ticket.take()  # before others run, who may ask, too
+            if yields:
+                await others_first
+            await ticket.first()
+            await self._wait_for_room(n, room)
+        finally:
+            with sigint_held:
+                ticket.give_back()
 
-    async def _wait_for_room(self, n: int) -> None:
-        timeline, most, room = self.timeline, self.maxsize - n, self._room
-        assert room is not None
+    async def _wait_for_room(self, n: int, room: Room) -> None:
+        timeline, most = self.timeline, self.maxsize - n
         if self._pending() > most:
             most = min(most, self.low_water)
         while self._pending() > most:

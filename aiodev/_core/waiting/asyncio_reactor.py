@@ -99,6 +99,7 @@ class AsyncioReactor(Line):
         super().__init__()
         self.loop = loop
         self.line: deque[Waiter] = deque()
+        self._ahead = 0  # of those in line, who have stood ahead since the last batch began
         self._callbacks = 0  # of ours that are ready, and have nothing to do where nobody is in line
         self._view = LoopView.of(loop)
         loop.add_reader(self.waits.descriptor.read_end, self._wake)
@@ -146,7 +147,7 @@ class AsyncioReactor(Line):
 
     def _resume_batch(self) -> None:
         """Resume those who stand in line now, one after the other, until the time is over."""
-        self._callbacks = 0
+        self._callbacks = self._ahead = 0
         self.taking_turns = True
         line, debug = self.line, self.loop.get_debug()
         budget.renew(fairness.clock())
@@ -203,6 +204,10 @@ class AsyncioReactor(Line):
         handle.start_soon(lambda error: self.call_threadsafe(lambda: resume(error)))
         error: BaseException | None = yield from future
         return error
+
+    def stand_ahead(self, waiter: AsyncioWaiter) -> None:
+        self.line.insert(self._ahead, waiter)
+        self._ahead += 1
 
     def turn(self) -> Wait:
         yield

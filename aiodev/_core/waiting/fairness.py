@@ -13,7 +13,9 @@ of the loop finds done.
     need not wait the last would else come after sixteen periods. Where nobody is, only the period ends its turn.
 2.  Tasks that yield for the time, and tasks whose operation is done, stand in one line, first in, first out. They are resumed
     in batches, and before each batch there is a turn of the loop in which no task of the line runs, but timers that are due do.
-    Nor does one then that awaits for the first time: it finds the period over, and stands in line.
+    Nor does one then that awaits for the first time: it finds the period over, and stands in line. Who yields within the period
+    waits for a turn of the loop only; if that was the last of the period he stands in line, ahead of those who came meanwhile.
+    Trio runs what it resumes in one turn in any order: there the line says in which turn, no more.
 3.  A batch ends when it has had its time; who has not gone on by then stays, or is again, at the head of the line. The first of
     a batch always goes on, so the line always moves.
 

@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    import anyio
-
     from aiodev._core.timeline.points import Starting
     from aiodev._core.timeline.timeline import Timeline
+    from aiodev._core.waiting.ticket import Tickets
 
 Wait = Generator[Any, Any, None]
 
@@ -79,7 +78,7 @@ class Line(ABC):
         loop: what stands for the loop.
         waits: who waits for which operation.
         line: who may go on, in order.
-        draining: held by who waits for room in a stream; others stand behind.
+        draining: the tickets of those who ask for room in a stream.
         tasks: those that nobody else holds, as a loop holds its tasks weakly.
         helping: whether a task helps, between two turns.
         rests: until when no task helps, since it is not seen what others have to do.
@@ -92,7 +91,7 @@ class Line(ABC):
 
     def __init__(self) -> None:
         self.waits: WaitSet[Waiter] = WaitSet()
-        self.draining: weakref.WeakKeyDictionary[Any, anyio.Lock] = weakref.WeakKeyDictionary()
+        self.draining: weakref.WeakKeyDictionary[Any, Tickets] = weakref.WeakKeyDictionary()
         self.tasks: set[asyncio.Task[Any]] = set()
         self.helping = self.taking_turns = False
         self.rests = self.turned = 0
@@ -110,6 +109,10 @@ class Line(ABC):
     @abstractmethod
     def suspend(self, waiter: Any) -> Wait:
         """Suspend the task until its turn has come, once ``waiter`` was woken, or stands in line."""
+
+    @abstractmethod
+    def stand_ahead(self, waiter: Any) -> None:
+        """Stand in line ahead of those who came while this task let others run, and behind whoever has done the same before."""
 
     @abstractmethod
     def turn(self) -> Wait:
@@ -155,8 +158,11 @@ class Line(ABC):
             yield from self.turn()
             if not self.taking_turns and budget.begin_share(fairness.clock()):
                 return
-        waiter = self.waiter()
-        self.line.append(waiter)
+            waiter = self.waiter()
+            self.stand_ahead(waiter)  # who came in that turn, and found the time over, stands in line already
+        else:
+            waiter = self.waiter()
+            self.line.append(waiter)
         if not self.taking_turns:
             self.take_turns()
         yield from self.suspend(waiter)

@@ -29,17 +29,22 @@ class ReadyQueue(Generic[_Token]):
     def __init__(self) -> None:
         self._line: deque[_Token] = deque()
         self._returned: list[_Token] = []  # of the last batch, in order
+        self._ahead: list[_Token] = []  # who stands ahead of the line, in order
         self._batch = FIRST_BATCH
         self._taken = 0  # how many the last batch had
         self._nobody_yet = True  # of the last batch has gone on
         self._began = self._last = 0  # when the first and the last of it did
 
     def __len__(self) -> int:
-        return len(self._line) + len(self._returned)
+        return len(self._line) + len(self._returned) + len(self._ahead)
 
     def append(self, token: _Token, /) -> None:
         """Stand in line."""
         self._line.append(token)
+
+    def stand_ahead(self, token: _Token) -> None:
+        """Stand ahead of the line, behind others that did so since the last batch."""
+        self._ahead.append(token)
 
     def extend(self, tokens: Iterable[_Token], /) -> None:
         """All of them stand in line."""
@@ -52,6 +57,9 @@ class ReadyQueue(Generic[_Token]):
     def take(self) -> list[_Token]:
         """The next batch, each of which asks ``admits`` when it is resumed."""
         line = self._line
+        if self._ahead:
+            line.extendleft(reversed(self._ahead))
+            self._ahead.clear()
         if self._returned:
             self._batch = max(1, self._taken - len(self._returned))
             line.extendleft(reversed(self._returned))
@@ -209,6 +217,9 @@ class TrioReactor(Line):
         handle.start_soon(started)
         yield from waiter.__await__()
         return errors[0]
+
+    def stand_ahead(self, waiter: TrioWaiter) -> None:
+        self.line.stand_ahead(waiter)
 
     def turn(self) -> Wait:
         yield from self._lowlevel.checkpoint().__await__()
