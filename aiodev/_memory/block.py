@@ -304,6 +304,10 @@ class Extents:
     def __len__(self) -> int:
         return len(self._blocks)
 
+    def __contains__(self, block: Block) -> bool:
+        """Whether it is free by itself: not taken, no hole, and not joined with the one before it."""
+        return self._blocks.get(block.address) is block
+
     def blocks(self) -> list[Block]:
         """All, those that have been free for the longest time first."""
         return [self._blocks[address] for address in sorted(self._blocks, key=self._ages.__getitem__)]
@@ -318,25 +322,27 @@ class Extents:
         """Make a block free and join it with its neighbours, and theirs; returns what it became."""
         block.bin = None
         block.state = FREE
+        # Whether its work is done is asked once. If it were asked again when the block is listed, work that ends in between
+        # would leave two neighbours neither of which waits for anything, so that nobody would join them.
+        block.forget_done()
+        user = block.timeline
         while (before := block.prev) is not None and before.state == FREE and self._joinable(before, block):
             self.remove(before)
             before.absorb(block)
             block = before
-        while (after := block.next) is not None and after.state == FREE and self._joinable(block, after):
+        while (after := block.next) is not None and after.state == FREE and self._joinable(after, block):
             self.remove(after)
             block.absorb(after)
-        self._insert(block)
+        self._insert(block, user)
         return block
 
-    def _joinable(self, left: Block, right: Block) -> bool:
-        left.forget_done()
-        right.forget_done()
-        return left.can_join(right)
+    def _joinable(self, neighbour: Block, block: Block) -> bool:
+        neighbour.forget_done()
+        return neighbour.can_join(block)
 
-    def _insert(self, block: Block) -> None:
-        block.forget_done()
-        timeline, value = block.timeline, block.value  # once: another thread may forget it
-        key = self._list_of[block.address] = _key_of(block, timeline)
+    def _insert(self, block: Block, user: Timeline | None) -> None:
+        """List a block; ``user`` is its timeline, which another thread may have forgotten meanwhile."""
+        key = self._list_of[block.address] = _key_of(block, user)
         sizes = self._lists.get(key)
         if sizes is None:
             sizes = self._lists[key] = []
@@ -347,8 +353,8 @@ class Extents:
         self._ages[block.address] = self._clock
         self._clock += 1
         self.nbytes += block.size
-        if timeline is not None:
-            self._note_due(block.address, timeline, value)
+        if user is not None:
+            self._note_due(block.address, user, block.value if block.timeline is user else 0)
 
     def remove(self, block: Block) -> None:
         """Take a block out."""

@@ -9,6 +9,7 @@ Small and large requests have segments of their own: a small array that lives lo
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
@@ -133,7 +134,7 @@ class Segments:
 
     def _fill_hole(self, kind: Extents, size: int, timeline: Timeline) -> Block:
         """Map memory into the hole that, with what is free before it, needs the least; of several the first."""
-        best, least = None, 0
+        best, least, start = None, 0, None
         for segment in kind.segments:
             for hole in segment.holes:
                 first, usable = self._usable_before(hole, size, timeline)
@@ -141,10 +142,11 @@ class Segments:
                     return kind.cut(first, size)
                 missing = self._whole(size - usable)
                 if hole.size >= missing and (best is None or missing < least):
-                    best, least = hole, missing
-        if best is None:
-            best, least = self._reserve_range(kind, size), self._whole(size)
-        return self._fill(kind, best, least, size, timeline)
+                    best, least, start = hole, missing, first if missing < size else hole
+        if best is None or start is None:
+            best = start = self._reserve_range(kind, size)
+            least = self._whole(size)
+        return self._fill(kind, start, best, least, size)
 
     def _whole(self, nbytes: int) -> int:
         granularity = self._granularity or 1
@@ -157,10 +159,12 @@ class Segments:
             first, nbytes, before = before, nbytes + before.size, before.prev
         return first, nbytes
 
-    def _fill(self, kind: Extents, hole: Block, nbytes: int, size: int, timeline: Timeline) -> Block:
-        block = hole
-        if nbytes < size:
-            block, _ = self._usable_before(hole, size, timeline)
+    def _fill(self, kind: Extents, block: Block, hole: Block, nbytes: int, size: int) -> Block:
+        """Map memory into the first bytes of a hole, and join it with the free blocks before it, from ``block`` on.
+
+        Without that memory they have less than ``size``, so that what is left over is new. They are not looked for anew: with
+        those whose work is done by now there might be more, and what is left over would be memory that other work uses.
+        """
         self._map(hole, nbytes)
         if block is not hole:
             kind.remove(block)
@@ -331,10 +335,13 @@ class Segments:
         returned = 0
         if self.pins:
             return 0
-        for block in blocks:
-            if enough is not None and returned >= enough:
-                break
-            returned += self._unmap(block) if block.segment.growable else self._deallocate(block)
+        left = deque(blocks)
+        while left and (enough is None or returned < enough):
+            block = left.popleft()
+            if block not in block.segment.kind:
+                # The end of one that was given back was joined with it, since work between the two was done by then.
+                continue
+            returned += self._unmap(block, left) if block.segment.growable else self._deallocate(block)
         return returned
 
     def release_ranges(self) -> None:
@@ -357,7 +364,8 @@ class Segments:
         self._totals.unreserve(segment.nbytes)
         return segment.nbytes
 
-    def _unmap(self, block: Block) -> int:
+    def _unmap(self, block: Block, left: deque[Block]) -> int:
+        """Give back a block's whole pieces; ``left`` gets what its ends become, which may have whole pieces, too."""
         granularity = self._granularity or 1
         first = self._whole(block.address)
         last = (block.address + block.size) // granularity * granularity
@@ -373,9 +381,9 @@ class Segments:
         after = hole.cut(last - first)
         hole.state = HOLE
         if hole is not block:
-            kind.add(block)
+            left.append(kind.add(block))
         if after is not None:
-            kind.add(after)
+            left.append(kind.add(after))
         if hole.next is not None and hole.next.state == HOLE:
             holes.remove(hole.next)
             hole.absorb(hole.next)

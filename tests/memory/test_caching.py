@@ -119,6 +119,17 @@ class Allocations(RuleBasedStateMachine):
         self.freed.append(Freed(buffer.address, buffer.address + buffer.block.size, list(buffer.uses())))
         del buffer
 
+    @rule(row=st.lists(st.tuples(SIZES, st.sampled_from([None, 0, 1, 2])), min_size=2, max_size=6))
+    def pass_by(self, row: list[tuple[int, int | None]]) -> None:
+        """Neighbours, as a rule, some of which are used, each by one timeline; all are dropped."""
+        for nbytes, who in row:
+            count = len(self.live)
+            self.allocate(nbytes, who or 0)
+            if who is not None and len(self.live) > count:
+                self.use(count, who)
+        for _ in row[: len(self.live)]:
+            self.free(len(self.live) - 1)
+
     @rule(who=st.integers(0, 2), whom=st.integers(0, 2))
     def wait(self, who: int, whom: int) -> None:
         """Order one timeline after another."""
@@ -130,14 +141,20 @@ class Allocations(RuleBasedStateMachine):
         for _ in range(count):
             self.timelines[who].advance()
 
+    @rule(who=st.integers(0, 2), looks=st.integers(1, 30))
+    def complete_meanwhile(self, who: int, looks: int) -> None:
+        """Let an operation finish in the midst of what the allocator does then."""
+        self.timelines[who].advance_at_look(looks)
+
     @rule(part=st.sampled_from([None, 0.5, 1.0]))
     def limit(self, part: float | None) -> None:
         """Change what this process may have."""
         self.pool.totals.limit = None if part is None else int(part * self.memory.total)
 
-    @rule()
-    def release(self) -> None:
-        """Give back what is idle: never what is in use, nor what queued work uses (3)."""
+    @rule(who=st.integers(0, 2), looks=st.integers(0, 30))
+    def release(self, who: int, looks: int) -> None:
+        """Give back what is idle: never what is in use, nor what queued work uses (3), some of which may end meanwhile."""
+        self.timelines[who].advance_at_look(looks)
         before = dict(self.memory.held)
         self.pool.empty_cache()
         for address in before.keys() - self.memory.held.keys():

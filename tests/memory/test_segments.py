@@ -121,6 +121,87 @@ def test_no_addresses_are_asked_for_what_the_device_can_never_hold(nbytes: int) 
     assert caught.value.requested >= nbytes and not memory.ranges
 
 
+# Work that ends in the midst
+
+
+@pytest.mark.parametrize("way", ["empty_cache", "in need", "threshold"])
+@pytest.mark.parametrize("order", ["012", "021", "102", "120", "201", "210"])
+def test_all_that_is_idle_goes_back_though_work_beside_it_ends_meanwhile(
+    way: str, order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of what went first is joined with the pieces behind it, or before, which were to go next."""
+    pool, memory = allocator(total=64 * MIB, granularity=2 * MIB)
+    a, b = FakeTimeline("A"), FakeTimeline("B")
+    pieces = {number: pool.allocate(3 * MIB, a) for number in "012"}
+    start = pieces["0"].address
+    kept = pool.allocate(3 * MIB, b)
+    pieces["1"]._record_write(a, a.submit())
+    for number in order:
+        del pieces[number]
+        pool.slow_path._empty_bins()
+    unmap = memory.unmap_range
+
+    def unmap_range(address: int, nbytes: int) -> None:
+        a.advance()
+        unmap(address, nbytes)
+
+    monkeypatch.setattr(memory, "unmap_range", unmap_range)
+    if way == "empty_cache":
+        assert pool.empty_cache() == 8 * MIB
+    else:
+        if way == "threshold":
+            monkeypatch.setattr(segments, "settings", Settings(memory_gc_threshold=0.01))
+        else:
+            memory.total = 24 * MIB
+        large = pool.allocate(17 * MIB, b)
+        assert large.address >= kept.address + 3 * MIB
+        assert pool.totals.collected == (8 * MIB if way == "threshold" else 0)
+    assert not any(address in memory.held for address in range(start, start + 8 * MIB, 2 * MIB))
+    assert pool.totals.reserved == memory.nbytes
+    holes = [hole for segment in pool.slow_path.segments.all() for hole in segment.holes]
+    assert [hole.size for hole in holes if hole.address == start] == [8 * MIB]
+    (rest,) = [block for block in pool.slow_path.segments.large.blocks() if block.address < kept.address]
+    assert (rest.address, rest.size) == (start + 8 * MIB, MIB)
+
+
+@pytest.mark.parametrize("looks", range(1, 12))
+def test_neighbours_are_joined_whenever_work_ends(looks: int) -> None:
+    """Were it taken for done beside one neighbour, and not beside the other, nobody would join them later."""
+    pool, _ = allocator(total=64 * MIB, granularity=2 * MIB)
+    a = FakeTimeline("A")
+    pieces = [pool.allocate(size * MIB, a) for size in (2, 3, 4)]
+    pieces[1]._record_write(a, a.submit())
+    del pieces[2], pieces[0]
+    pool.slow_path._empty_bins()
+    pieces.clear()
+    a.advance_at_look(looks)
+    pool.slow_path._empty_bins()
+    a.advance_at_look(0)
+    a.advance()
+    pool.slow_path._join_all_done()
+    (free,) = pool.slow_path.segments.large.blocks()
+    assert free.size == pool.totals.reserved
+
+
+@pytest.mark.parametrize("looks", range(1, 30))
+def test_new_memory_is_joined_with_what_was_found_before_it(looks: int) -> None:
+    """Where work has ended since, more would be; then what is left over would not be new, and other work may use it."""
+    pool, _ = allocator(granularity=2 * MIB)
+    a, b, c = (FakeTimeline(name) for name in "ABC")
+    pieces = [pool.allocate(size * MIB, a) for size in (10, 4, 2, 2)]
+    used_by_a = [(piece.address, piece.address + piece.block.size) for piece in (pieces[1], pieces[3])]
+    for number, line, value in ((0, b, b.submit()), (1, a, a.submit()), (2, b, 1), (3, a, 1)):
+        pieces[number]._record_write(line, value)
+    pieces.clear()
+    pool.slow_path._empty_bins()
+    b.advance_at_look(looks)
+    made = pool.allocate(12 * MIB, a)
+    others = [pool.allocate(3 * MIB // 2, c) for _ in range(12)]
+    for start, stop in ((other.address, other.address + other.block.size) for other in others):
+        assert all(stop <= first or last <= start for first, last in used_by_a), "A's work still uses it"
+    assert made.block.size == 12 * MIB
+
+
 # Segments
 
 

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from aiodev._core.backend.interface import COMPLETED, COUNTER_WORDS, SUBMITTED
 
 
+class _Counters(list[int]):
+    """Counters that tell when somebody looks at them."""
+
+    def __init__(self, counters: list[int], on_look: Callable[[], object]) -> None:
+        super().__init__(counters)
+        self._on_look = on_look
+
+    def __getitem__(self, index: Any) -> Any:
+        self._on_look()
+        return super().__getitem__(index)
+
+
 class FakeTimeline:
     """Numbered operations that a test completes one by one; a wait completes only after what it waits for."""
+
+    withdrew = False
 
     def __init__(self, name: str) -> None:
         self.name, self.recording = name, None
         self.counters = [0] * COUNTER_WORDS
+        self._looks = 0  # until the next operation is done; 0 where that is not set
         self.frontier: tuple[int, dict[Any, int]] = (0, {})
         self.waits: dict[int, tuple[FakeTimeline, int]] = {}
         self.holds: dict[int, dict[FakeTimeline, int]] = {}
@@ -23,17 +39,17 @@ class FakeTimeline:
     @property
     def submitted(self) -> int:
         """Operations so far."""
-        return self.counters[SUBMITTED]
+        return list.__getitem__(self.counters, SUBMITTED)  # what the model reads is no look
 
     @property
     def completed(self) -> int:
         """Operations done."""
-        return self.counters[COMPLETED]
+        return list.__getitem__(self.counters, COMPLETED)
 
     def submit(self) -> int:
         """Append an operation."""
-        self.counters[SUBMITTED] += 1
-        return self.counters[SUBMITTED]
+        self.counters[SUBMITTED] = self.submitted + 1
+        return self.submitted
 
     def join(self, other: FakeTimeline) -> None:
         """Wait for all that ``other`` was given so far, as ``Timeline.join`` keeps account of it."""
@@ -71,6 +87,18 @@ class FakeTimeline:
             return False
         self.counters[COMPLETED] = number
         return True
+
+    def advance_at_look(self, number: int) -> None:
+        """Complete the next operation just before the counters are looked at for the so-manieth time from now; 0: never."""
+        self._looks = number
+        if not isinstance(self.counters, _Counters):
+            self.counters = _Counters(self.counters, self._look)
+
+    def _look(self) -> None:
+        if self._looks:
+            self._looks -= 1
+            if self._looks == 0:
+                self.advance()
 
     def ordered_before_next(self) -> dict[FakeTimeline, int]:
         """The last operation of each timeline that is done before anything that is submitted here from now on runs."""
