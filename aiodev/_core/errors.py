@@ -195,7 +195,8 @@ class DeviceLostError(DeviceError):
 class OutOfMemoryError(DeviceError, MemoryError):
     """The device has no room for an allocation, even after releasing every cached block.
 
-    All attributes are bytes.
+    All attributes are bytes; ``free`` and ``total`` are of what this process may have, which is the device's memory or its own
+    fraction of that.
 
     Example:
         >>> try:

@@ -173,7 +173,7 @@ class Lease:
             raise ValueError(message("lease", "nbytes", "0 or more", nbytes))
         self._pool = pool = allocator_for(device)
         self.device = pool.device
-        self._admission = _admissions.setdefault(str(self.device), Admission(lambda: pool.slow_path.segments.info()[1]))
+        self._admission = _admissions.setdefault(str(self.device), Admission(pool.slow_path.segments.capacity))
         self._entered = 0
 
     async def __aenter__(self) -> Lease:

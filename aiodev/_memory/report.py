@@ -177,7 +177,9 @@ def empty_cache(device: DeviceLike | None = None) -> None:
 
 
 def mem_get_info(device: DeviceLike | None = None) -> tuple[int, int]:
-    """Bytes that the device has left for this process, and its total, as the backend says.
+    """Bytes that the device has left for this process, and the device's total, as the backend says.
+
+    A limit of this process's (:func:`set_per_process_memory_fraction`) leaves less to it; the total stays what it is.
 
     Example:
         >>> import aiodev
@@ -191,7 +193,8 @@ def mem_get_info(device: DeviceLike | None = None) -> tuple[int, int]:
 def set_per_process_memory_fraction(fraction: float, device: DeviceLike | None = None) -> None:
     """Let this process reserve at most a fraction of a device's memory.
 
-    Leases that wait are granted if there is room for them now; those that no longer fit at all raise OutOfMemoryError.
+    The fraction is of the device's total (:func:`mem_get_info`), whatever the limit was before. Leases that wait are granted if
+    there is room for them now; those that no longer fit at all raise OutOfMemoryError.
 
     Raises:
         TypeError: ``fraction`` is no number.
@@ -206,9 +209,7 @@ def set_per_process_memory_fraction(fraction: float, device: DeviceLike | None =
     if not 0 <= fraction <= 1:
         raise ValueError(f"fraction={fraction!r}: expected a number from 0 to 1")
     pool = allocator_for(device)
-    pool.totals.limit = None
-    if fraction < 1:
-        pool.totals.limit = int(fraction * pool.slow_path.segments.info()[1])
+    pool.totals.limit = int(fraction * pool.slow_path.segments.info()[1]) if fraction < 1 else None
     look_again(device)
 
 

@@ -75,13 +75,18 @@ class Segments:
         return self.small.segments + self.large.segments
 
     def info(self) -> tuple[int, int]:
-        """Bytes that the device has left for this process, and in total."""
+        """Bytes that the device has left for this process, and its total, whatever this process may have of it."""
         free, total = self._raw.info()
         limit = self._totals.limit
         if limit is not None:
-            total = min(total, limit)
             free = max(0, min(free, limit - self._totals.reserved))
         return free, total
+
+    def capacity(self) -> int:
+        """Bytes that this process may have: the device's total, or the process's limit."""
+        total = self._raw.info()[1]
+        limit = self._totals.limit
+        return total if limit is None else min(total, limit)
 
     @property
     def growable(self) -> bool:
@@ -305,7 +310,7 @@ class Segments:
             surplus = wanted - max(most + most // SLACK, LITTLE)  # in integers: what is asked for may be more than any float
         part = settings.memory_gc_threshold
         if part > 0:
-            surplus = max(surplus, wanted - int(part * self.info()[1]))
+            surplus = max(surplus, wanted - int(part * self.capacity()))
         return surplus
 
     def idle(self) -> list[Block]:

@@ -312,8 +312,7 @@ class SlowPath:
 
     def out_of_memory(self, nbytes: int) -> OutOfMemoryError:
         """The error, with the figures of now."""
-        free, total = self.segments.info()
-        totals = self.totals
+        free, total, totals = self.segments.info()[0], self.segments.capacity(), self.totals
         return OutOfMemoryError(
             str(self._device), nbytes, allocated=totals.allocated, reserved=totals.reserved, free=free, total=total,
             in_flight=self.segments.in_flight(),

@@ -90,6 +90,25 @@ def test_a_fraction_limits_this_process() -> None:
             memory.set_per_process_memory_fraction(bad, "cpu")
 
 
+def test_a_fraction_is_of_what_the_device_has() -> None:
+    """A limit leaves less to this process, and less to lease; the total stays what it is, for the next limit."""
+    total = memory.mem_get_info("cpu")[1]
+    try:
+        for room in (8 * MIB, 16 * MIB, 4 * MIB):
+            reserved = memory.memory_reserved("cpu")
+            memory.set_per_process_memory_fraction((reserved + room) / total, "cpu")
+            free, found = memory.mem_get_info("cpu")
+            assert found == total
+            assert room - 1 <= free <= room
+            assert memory.lease(1, "cpu")._admission._capacity() == free + reserved
+            with pytest.raises(aiodev.OutOfMemoryError) as caught:
+                aiodev.empty(64 * MIB + reserved, "u1", "cpu")
+            assert caught.value.total == free + reserved < total
+    finally:
+        memory.set_per_process_memory_fraction(1.0, "cpu")
+    assert memory.mem_get_info("cpu")[1] == total
+
+
 def test_statistics_have_torchs_names_and_a_table() -> None:
     """Counts add up: allocated less freed is current."""
     kept = aiodev.empty(100, device="cpu")
