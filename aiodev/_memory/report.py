@@ -219,7 +219,7 @@ def on_out_of_memory(hook: Callable[[Device, int], object], device: DeviceLike |
     Args:
         hook: called with the device and the bytes that are missing, in the thread that allocates, with the allocator locked: it
             must not wait for anything. It may allocate, but hooks are not called for that. After each hook the allocator
-            looks again.
+            looks again. What a hook raises, the allocation raises in place of OutOfMemoryError, and calls no further hook.
         device: whose memory; the current device by default.
 
     Returns:

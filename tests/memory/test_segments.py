@@ -283,6 +283,32 @@ def test_a_hook_that_needs_more_than_there_is_does_not_call_itself() -> None:
     del held
 
 
+def test_a_hook_that_raises_ends_the_allocation() -> None:
+    """With its own error, behind which is the backend's; later hooks are not called, and nothing else has changed."""
+    pool, memory = allocator(total=32 * MIB)
+    timeline = FakeTimeline("A")
+    held = [pool.allocate(30 * MIB, timeline)]
+    calls: list[str] = []
+
+    def broken(device: aiodev.Device, nbytes: int) -> None:
+        calls.append("broken")
+        raise LookupError("no such cache")
+
+    def useful(device: aiodev.Device, nbytes: int) -> None:
+        calls.append("useful")
+        held.clear()
+
+    pool.slow_path.hooks += [broken, useful]
+    for _ in range(2):
+        with pytest.raises(LookupError, match="no such cache") as caught:
+            pool.allocate(16 * MIB, timeline)
+        assert isinstance(caught.value.__context__, MemoryError)
+    assert calls == ["broken", "broken"] and pool.totals.out_of_memory == 0
+    assert pool.totals.allocated == held[0].block.size and pool.totals.reserved == memory.nbytes
+    pool.slow_path.hooks.remove(broken)
+    assert pool.allocate(16 * MIB, timeline).block.size == 16 * MIB and calls[2:] == ["useful"]
+
+
 def test_a_hook_is_a_function() -> None:
     """What cannot be called is refused where it is given, and not when memory is short."""
     with pytest.raises(TypeError, match="on_out_of_memory"):
