@@ -103,6 +103,13 @@ class Whole:
     def __exit__(self, *_: object) -> None:
         self._lock.release()
 
+    def held_elsewhere(self) -> bool:
+        """Whether another thread holds it, now."""
+        if self._lock.acquire(blocking=False):
+            self._lock.release()
+            return False
+        return True
+
     @staticmethod
     def hold_all() -> None:
         """Before a fork: wait until nobody holds any, and no thread of aiodev imports; ``FORK_PATIENCE`` seconds at most."""

@@ -10,11 +10,13 @@ import atexit
 import contextlib
 import ctypes
 import inspect
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from aiodev._core.at_fork import Whole
+from aiodev._core.sigint import sigint_held
 from aiodev._native.machine import using_llvm
 from aiodev._native.objects import OBJECTS, TABLE
 
@@ -117,7 +119,13 @@ def _described(function: Any, name: str) -> str:
 
 @contextlib.contextmanager
 def at_work() -> Iterator[None]:
-    """Have LLVM work; a daemon thread comes no further once what LLVM needs is about to be taken down."""
+    """Have LLVM work; a daemon thread comes no further once the program ends, when LLVM may take itself down.
+
+    Raises:
+        NativeCodeError: the interpreter ends, and has ended the thread that had LLVM at work.
+    """
+    if sys.is_finalizing() and _lock.held_elsewhere():
+        raise NativeCodeError("the interpreter ends while native code is being made")
     with _lock:
         if not (_leaving and threading.current_thread().daemon):
             yield
@@ -125,17 +133,47 @@ def at_work() -> Iterator[None]:
     threading.Event().wait()
 
 
-@atexit.register
-def _wait_for_llvm() -> None:
-    """At exit: let whoever has LLVM at work finish, who may be the backend's daemon thread; nobody begins from now on.
+def _leave_llvm_at_work() -> None:
+    """At exit: nobody begins from now on; whoever has LLVM at work, for seconds maybe, is left there.
 
-    LLVM takes itself down when the process ends, which a thread that compiles meanwhile does not survive, nor the process.
+    LLVM's library takes itself down when the process ends, which a thread that compiles meanwhile does not survive, nor the
+    process. So the process ends without that then. Where the system has no means for it, the thread is waited for.
     """
     global _leaving
-    with _lock:
-        _leaving = True
+    _leaving = True
+    if not _llvm_is_at_work() or _end_without_destructors():
+        return
+    with sigint_held, _lock, using_llvm:
+        pass
 
 
+def _llvm_is_at_work() -> bool:
+    if _lock.held_elsewhere() or using_llvm.held_elsewhere():
+        return True
+    numba = sys.modules.get("numba.core.compiler_lock")  # kernels are compiled in this process where they must
+    lock = getattr(getattr(numba, "global_compiler_lock", None), "_lock", None)
+    if lock is None or not lock.acquire(blocking=False):
+        return lock is not None
+    lock.release()
+    return False
+
+
+def _end_without_destructors() -> bool:
+    """Have the process skip what libraries that are loaded by now do at its end; whether this system can.
+
+    The C library calls these handlers last first, behind all that the interpreter does. So what C wrote is flushed, and the
+    process ends with the status that it would have had.
+    """
+    try:
+        system = ctypes.CDLL(None)
+        on_exit, leave, flush, register = system.on_exit, system._exit, system.fflush, system.__cxa_atexit
+    except (AttributeError, TypeError):  # `on_exit`, whose handlers are told the status, is glibc's
+        return False
+    return not on_exit(leave, None) and not register(flush, None, None)
+
+
+for _ in range(2):  # Ctrl-C at the first instruction of the one leaves the other
+    atexit.register(_leave_llvm_at_work)
 _lock = Whole()
 _leaving = False
 _kept: list[NativeCode] = []  # its functions may be anywhere

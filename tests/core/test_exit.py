@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import signal
 import subprocess
 import sys
@@ -275,26 +276,72 @@ def test_a_failure_that_is_being_logged_at_exit_is_logged() -> None:
     assert found.stderr.count("never retrieved") == 1
 
 
-def test_native_code_that_is_being_made_is_waited_for() -> None:
-    """LLVM takes itself down at exit, under whoever compiles then; nobody begins to afterwards."""
-    program = """
-import threading
+#: A library, as the C library sees one; it tells when it is taken down. And somebody who never comes back from one.
+LIBRARY = """
+import ctypes, os, signal, sys, threading, time
+from aiodev._native import native_code
 from aiodev._native.package import NativePackage
 
+C = ctypes.CDLL(None)
+C.strdup.restype = ctypes.c_void_p
+C.__cxa_atexit(C.puts, ctypes.c_void_p(C.strdup(b"taken down")), None)
 begun = threading.Event()
 
+class Endless(NativePackage):
+    def _load(self):
+        begun.set()
+        C.sleep(600)
+
+"""
+AT_WORK = """
+threading.Thread(target=Endless("first").load, daemon=True).start()
+begun.wait(30)
+C.puts(b"from C")
+print("from Python")
+"""
+glibc = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "on_exit"), reason="the C library is not glibc")
+
+
+@glibc
+@pytest.mark.parametrize(
+    ("ending", "status"), [("", 0), ("sys.exit(3)", 3), ("raise KeyboardInterrupt", -signal.SIGINT), ("1 / 0", 1)]
+)
+def test_native_code_that_is_being_made_is_left_at_exit(ending: str, status: int) -> None:
+    """LLVM would take itself down under whoever compiles: the process ends without that, else as it would have ended."""
+    done = subprocess.run(
+        [sys.executable, "-c", LIBRARY + AT_WORK + ending], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, sorted(done.stdout.split("\n"))) == (status, ["", "from C", "from Python"]), done.stderr
+    assert ("Traceback" in done.stderr) == (ending not in ("", "sys.exit(3)")) and "atexit" not in done.stderr
+
+
+def test_a_library_is_taken_down_at_exit_where_nobody_is_at_work() -> None:
+    """Others' libraries may have something to write."""
+    done = subprocess.run([sys.executable, "-c", LIBRARY], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "taken down\n"), done.stderr
+
+
+def test_native_code_that_is_being_made_is_waited_for_where_the_system_cannot_leave_it() -> None:
+    """However often Ctrl-C is pressed meanwhile; nobody begins to make any afterwards."""
+    program = """
 class Slow(NativePackage):
     def _load(self):
         begun.set()
         threading.main_thread().join()  # until the process ends
+        for _ in range(3):
+            time.sleep(0.1)
+            os.kill(os.getpid(), signal.SIGINT)
         print("made", self.name, flush=True)
 
+native_code._end_without_destructors = lambda: False
+signal.signal(signal.SIGINT, signal.default_int_handler)
 threading.Thread(target=Slow("first").load, daemon=True).start()
 begun.wait(30)
 threading.Thread(target=Slow("second").load, daemon=True).start()
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout.split("\n")[0]) == (0, "made first"), done.stderr
+    done = subprocess.run([sys.executable, "-c", LIBRARY + program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode in (0, -signal.SIGINT), done.stderr
+    assert done.stdout.split("\n")[0] == "made first" and "second" not in done.stdout, done.stderr
 
 
 #: An exception of a finalizer that the interpreter calls while it ends: to print its traceback, with lines of a file, takes an
