@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType, ModuleType, TracebackType
 
-__all__ = ["chain_unraisable_hook", "import_whole", "sigint_held"]
+__all__ = ["chain_unraisable_hook", "import_whole", "sigint_held", "withheld_from_children"]
 
 #: As a plain number, for ``_signal``. What ``signal`` makes of that looks each handler up among its constants, and has the text
 #: of the error that it is none made, with asyncio's handler the main task's: 20 us and more, four times a section.
@@ -115,6 +115,23 @@ def import_whole(name: str) -> ModuleType:
     """Import a module that is not needed before now; Ctrl-C arrives when that is done."""
     with sigint_held:
         return import_module(name)
+
+
+@contextmanager
+def withheld_from_children() -> Iterator[None]:
+    """Processes that this thread, which is not the main one, starts in the block have SIGINT blocked from the very first on.
+
+    A terminal sends it to all processes of its foreground group. A child that is Python could ignore it no sooner than it has
+    started, and imported what it runs, which takes up to a second.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def chain_unraisable_hook() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import signal
 import sys
 import threading
 import time
@@ -74,6 +75,23 @@ def test_a_killed_worker_is_replaced(workers: WorkerPool, tmp_path: Path) -> Non
     workers.submit(job(fill, tmp_path, "bb" * 32), outcomes.put)
     assert outcomes.get(timeout=60) is None
     assert workers.processes and worker not in workers.processes
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is no signal here")
+def test_ctrl_c_does_not_reach_a_worker(workers: WorkerPool, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A terminal sends it to every process: it is the program's, from the worker's first instruction on."""
+    outcomes: Outcomes = queue.SimpleQueue()
+    workers.submit(job(fill, tmp_path, "aa" * 32), outcomes.put)
+    until, sent = time.monotonic() + 60, 0
+    while outcomes.empty() and time.monotonic() < until:
+        for worker in list(workers.processes):
+            worker.send_signal(signal.SIGINT)
+            sent += 1
+        time.sleep(0.01)
+    assert outcomes.get(timeout=60) is None and sent
+    assert [worker.poll() for worker in workers.processes] == [None]
+    assert capfd.readouterr().err == ""
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 @needs_compiler

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 from aiodev._core.child_process import command
 from aiodev._core.compilations import reported
 from aiodev._core.errors import CompileError
+from aiodev._core.sigint import withheld_from_children
 from aiodev._core.usable_cores import core_watch
 from aiodev._kernel.compile.worker import Job, placeholder
 from aiodev._kernel.dispatch.wire import receive, send
@@ -172,9 +173,9 @@ class WorkerPool:
     def _start(self) -> subprocess.Popen[bytes]:
         import subprocess  # costly to import, and not needed where all kernels are in the cache
 
-        process = subprocess.Popen(
-            command(CODE), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **(self._environment or {})}
-        )
+        environment = {**os.environ, **(self._environment or {})}
+        with withheld_from_children():  # Ctrl-C is for the program, which ends its workers when it ends
+            process = subprocess.Popen(command(CODE), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         self.processes.add(process)
         return process
 

@@ -32,7 +32,7 @@ Job = tuple[str, KernelSpec, bytes, str]
 
 def main() -> None:
     """Compile jobs from standard input until it ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program, which ends this process when it ends
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # where whoever started this could not block it: Ctrl-C is for the program
     cache.adopt("")  # each job says where, and who gave it warns if that cannot be written to
     _yield_to_others()
     jobs = os.fdopen(os.dup(0), "rb")
