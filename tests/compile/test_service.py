@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio.to_thread
 import pytest
 from kernel_entry import needs_compiler
 
@@ -26,6 +27,7 @@ from aiodev._kernel.compile import pool, service as service_module
 from aiodev._kernel.compile.pool import WorkerPool
 from aiodev._kernel.compile.snapshot import capture
 from aiodev._kernel.compile.worker import Job, placeholder
+from aiodev._kernel.dispatch import specializations
 
 Outcomes = queue.SimpleQueue[BaseException | None]
 
@@ -351,3 +353,116 @@ def test_when_a_worker_is_started_ahead(monkeypatch: pytest.MonkeyPatch, setting
     monkeypatch.setattr(made.workers, "submit", lambda job, done: jobs.append(job))
     made.start_compiler(entry)
     assert len(jobs) == starts
+
+
+@pytest.fixture
+def own_service(monkeypatch: pytest.MonkeyPatch) -> Iterator[service_module.Service]:
+    """A service with no thread yet, in the place of the process's."""
+    made = service_module.Service()
+    monkeypatch.setattr(specializations, "service", made)
+    monkeypatch.setattr(service_module, "service", made)
+    yield made
+    made.workers.stop()
+
+
+def launch(value: int) -> tuple[Any, Any]:
+    """Of a kernel that nobody has launched before."""
+
+    @aiodev.kernel
+    def put(i: int, x: Any) -> None:
+        x[i] = value
+
+    x = aiodev.zeros(3, device="cpu")
+    return put[3, aiodev.Stream("cpu")](x), x
+
+
+@pytest.mark.parametrize("dies_in", ["a step", "its own"])
+async def test_a_loading_thread_that_dies(
+    own_service: service_module.Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, dies_in: str
+) -> None:
+    """What it had and what was queued fails; the next launch has another thread."""
+    await aiodev.init("cpu")
+    reached, release = threading.Event(), threading.Event()
+
+    def die(*_: Any) -> None:
+        reached.set()
+        release.wait(60)
+        raise SystemError("error return without exception set")
+
+    class Dies(BaseException):
+        pass
+
+    def die_in_a_step(*_: Any) -> None:
+        with pytest.raises(SystemError):
+            die()
+        raise Dies("out of memory")
+
+    with monkeypatch.context() as patch:
+        if dies_in == "a step":
+            patch.setattr(service_module, "cache_key", die_in_a_step)
+        else:
+            patch.setattr(own_service, "_take_step", die)
+        failing = [launch(value) for value in (1, 2, 3)]
+        assert await anyio.to_thread.run_sync(reached.wait, 60)
+        thread = own_service._thread
+        release.set()
+        with anyio.fail_after(60):
+            for done, _ in failing:
+                with pytest.raises(CompileError, match="put: .*(without exception set|out of memory)"):
+                    await done
+    assert thread is not None
+    await anyio.to_thread.run_sync(thread.join, 60)
+    assert "has died" in caplog.text
+    with anyio.fail_after(60):
+        done, x = launch(4)
+        await done
+        assert (await x.numpy()).tolist() == [4, 4, 4]
+
+
+@pytest.mark.parametrize("when", ["before", "when a worker hands over"])
+async def test_a_loading_thread_that_cannot_be_started(
+    own_service: service_module.Service, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """The launch fails, and says so; a later one, of another kernel, tries again."""
+    await aiodev.init("cpu")
+
+    class Refused(threading.Thread):
+        def start(self) -> None:
+            if self.name == "aiodev-load":
+                raise RuntimeError("can't start new thread")
+            super().start()
+
+    def submit(job: Job, done: Any, *, ahead: bool = False) -> pool.QueuedJob:
+        threading.Thread(target=hand_over, args=(done,)).start()
+        return pool.QueuedJob(job, done)
+
+    def hand_over(done: Any) -> None:
+        while not own_service._compiling:
+            time.sleep(0.001)
+        patch.setattr(own_service, "_thread", None)
+        patch.setattr(threading, "Thread", Refused)
+        done(None)
+
+    with monkeypatch.context() as patch:
+        if when == "before":
+            patch.setattr(threading, "Thread", Refused)
+        else:
+            patch.setattr(own_service.workers, "submit", submit)
+        with anyio.fail_after(60), pytest.raises(CompileError, match="refuses a thread"):
+            await launch(5)[0]
+    with anyio.fail_after(60):
+        done, x = launch(6)
+        await done
+        assert (await x.numpy()).tolist() == [6, 6, 6]
+
+
+def test_a_thread_of_the_pool_goes_on(workers: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a job raises there: its waiter learns that, and the next job is done."""
+    outcomes: Outcomes = queue.SimpleQueue()
+    with monkeypatch.context() as patch:
+        patch.setattr(WorkerPool, "_compile", lambda *_: 1 // 0)
+        workers.submit(job(fill, tmp_path, "aa" * 32), outcomes.put)
+        failure = outcomes.get(timeout=60)
+    assert isinstance(failure, CompileError) and "ZeroDivisionError" in failure.log
+    workers.submit(job(fill, tmp_path, "bb" * 32), outcomes.put)
+    assert outcomes.get(timeout=60) is None

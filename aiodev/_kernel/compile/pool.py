@@ -136,8 +136,13 @@ class WorkerPool:
                     continue
                 queued.taken = True
             job, done = queued.job, queued.done
-            with reported(job[1].name) if job[1].key else contextlib.nullcontext():  # without a key nobody waits for it
-                worker, error = self._compile(worker, job)
+            error: BaseException | None
+            try:
+                with reported(job[1].name) if job[1].key else contextlib.nullcontext():  # without a key nobody waits for it
+                    worker, error = self._compile(worker, job)
+            except BaseException as failure:  # as where memory runs out: this thread goes on, for the jobs that are queued
+                error = CompileError(job[1].name, f"{type(failure).__name__}: {failure}")
+                error.__cause__ = failure
             with self._lock:
                 self._pending -= 1
             done(error)

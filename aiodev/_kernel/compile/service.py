@@ -4,7 +4,8 @@
 2. Nothing here runs on a caller's thread but putting a request in a queue. One thread loads from the disk cache; what is not
    there goes to a pool of worker processes, and back to the loading thread when it is.
 3. A callback is called exactly once, from a thread of the service, or at once when the outcome is known.
-4. The code that a process found first is what it goes on using, so that a launch gives the same bits as the one before. Where
+4. Nobody waits for a thread that is gone: what it had, and what was queued for it, fails, and the next request starts another.
+5. The code that a process found first is what it goes on using, so that a launch gives the same bits as the one before. Where
    better code is made meanwhile, the next process finds it.
 """
 
@@ -17,6 +18,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from aiodev._core.backend.handle import starting
@@ -36,6 +38,10 @@ from aiodev._kernel.tuning import LOADING_PAUSE
 __all__ = ["PendingKernel", "Totals", "by_entry", "service", "totals"]
 
 logger = logging.getLogger("aiodev")
+
+_NO_THREAD = (
+    "the system refuses a thread to load its code; raise the limit of processes (ulimit -u, pids.max), or of memory (ulimit -v)"
+)
 
 #: What an entry is of, for who sees nothing but launches.
 by_entry: weakref.WeakValueDictionary[int, PendingKernel] = weakref.WeakValueDictionary()
@@ -145,7 +151,8 @@ class Service:
     def hurry(self, loading: PendingKernel) -> None:
         """Compile a kernel as one that somebody waits for, from now on."""
         if loading.spec.key:  # else it is not in the pool yet
-            self._request(loading, lambda: self._hurry(loading))
+            with suppress(CompileError):  # that there is no thread; it is compiled all the same
+                self._request(loading, lambda: self._hurry(loading))
 
     def _hurry(self, loading: PendingKernel) -> None:
         compiling = self._compiling.get((loading.backend.name, loading.spec.key))
@@ -158,34 +165,64 @@ class Service:
             return
         try:
             self._request(loading, lambda: self._prepare(loading))
-        except Exception as failure:  # no thread: launches that are held for this must not hang
+        except CompileError as failure:  # no thread: launches that are held for this must not hang
             loading.finish(failure)
 
     def _request(self, loading: PendingKernel, step: Callable[[], None]) -> None:
-        """Have the loading thread take a step on behalf of ``loading``."""
+        """Have the loading thread take a step on behalf of ``loading``.
+
+        Raises:
+            CompileError: there is no such thread, and none can be started.
+        """
         with self._lock:
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="aiodev-load", daemon=True)
                 try:
                     self._thread.start()
-                except BaseException:
+                except BaseException as error:
                     self._thread = None  # the next request tries again
+                    if isinstance(error, RuntimeError | MemoryError):  # the process or the system has no more
+                        raise CompileError(loading.spec.name, _NO_THREAD) from error
                     raise
-        self._requests.put((loading, step))
+            self._requests.put((loading, step))  # under the lock, so that a thread that dies sees it, or is replaced
 
     def _run(self) -> None:
-        while True:
-            loading, step = self._requests.get()
-            try:
-                step()
-            except AiodevError as error:
-                loading.finish(error)
-            except Exception as error:  # nobody may wait for ever
-                failure = CompileError(loading.spec.name, f"{type(error).__name__}: {error}")
-                failure.__cause__ = error
-                loading.finish(failure)
-            del loading, step
-            time.sleep(LOADING_PAUSE)  # the loop's thread gets the GIL
+        taken: tuple[PendingKernel, Callable[[], None]] | None = None
+        try:
+            while True:
+                taken = self._requests.get()
+                self._take_step(*taken)
+                taken = None
+                time.sleep(LOADING_PAUSE)  # the loop's thread gets the GIL
+        except BaseException as error:  # as where memory runs out
+            self._fail_all(error, [taken[0]] if taken else [])
+            logger.exception("the thread that loads kernels has died; the next kernel that is launched starts another one")
+
+    def _take_step(self, loading: PendingKernel, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except AiodevError as error:
+            loading.finish(error)
+        except BaseException as error:  # nobody may wait for ever
+            loading.finish(_failure(loading, f"{type(error).__name__}: {error}", error))
+            if not isinstance(error, Exception):
+                raise
+
+    def _fail_all(self, error: BaseException, waiting: list[PendingKernel]) -> None:
+        """The loading thread dies: those who wait for it, and for what the pool would hand over to it, learn that."""
+        with self._lock:
+            if self._thread is threading.current_thread():
+                self._thread = None
+            with suppress(queue.Empty):
+                while True:
+                    waiting.append(self._requests.get_nowait()[0])
+            for kernels, _ in list(self._compiling.values()):
+                waiting += kernels
+            self._compiling.clear()
+        for loading in waiting:
+            if not loading.ready and loading.error is None:
+                log = f"the thread that loads kernels has died: {type(error).__name__}: {error}"
+                loading.finish(_failure(loading, log, error))
 
     def _prepare(self, loading: PendingKernel) -> None:
         """Load a kernel from the cache; else send it to a worker, or compile it here if it cannot be sent."""
@@ -220,7 +257,10 @@ class Service:
         totals.kernels_compiled += 1
 
         def done(error: BaseException | None) -> None:
-            self._request(loading, lambda: self._all_compiled(loading, error))
+            try:
+                self._request(loading, lambda: self._all_compiled(loading, error))
+            except CompileError as no_thread:
+                self._fail_all(no_thread, [])
 
         queued = self.workers.submit(job, done, ahead=not loading.awaited)
         self._compiling[backend.name, key] = [loading], queued
@@ -238,7 +278,7 @@ class Service:
 
     def _all_compiled(self, first: PendingKernel, error: BaseException | None) -> None:
         """Pass on a worker's outcome to all that wait for it, each in a step of its own, so that one cannot spoil another."""
-        waiting, _ = self._compiling.pop((first.backend.name, first.spec.key))
+        waiting, _ = self._compiling.pop((first.backend.name, first.spec.key), ((), None))  # nobody if a thread has died
         for loading in waiting:
             self._request(loading, functools.partial(self._compiled, loading, error))
 
@@ -261,6 +301,12 @@ class Service:
     def _finish(self, loading: PendingKernel) -> None:
         loading.backend.backend.load_into(loading.entry, loading.spec, cache.directory())
         loading.finish(None)
+
+
+def _failure(loading: PendingKernel, log: str, cause: BaseException) -> CompileError:
+    failure = CompileError(loading.spec.name, log)
+    failure.__cause__ = cause
+    return failure
 
 
 def _nothing(i: int, x: Any) -> None:
