@@ -9,7 +9,8 @@ as this user. And a program must also start where nothing can be written.
     holds for all directories that lead to it, but that others may write to those with the sticky bit, where they cannot
     rename what is not theirs. Links on the way belong to the effective user or to root. What is made here is for its owner
     alone.
-2.  Otherwise a private temporary directory takes its place, which the process that made it removes when it exits. Where a
+2.  Otherwise a private temporary directory takes its place, which the process that made it removes when it exits, and
+    keeps locked until then: one that is not locked is of a process that was killed, and whoever makes one removes it. Where a
     directory holds all of (1) but cannot be written to, the private one has links to the files that lie there: they are found.
 3.  Where that cannot be made or written to either, a directory that holds all of (1) is only read from; without one the answer
     is "". Code is compiled in memory then, by each process for itself.
@@ -28,8 +29,14 @@ import os
 import stat
 import threading
 from pathlib import Path
+from typing import NamedTuple
 
 from aiodev._core.config import settings
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system
+    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["UNFINISHED", "Cache", "cache", "distrusted", "make_folder", "write_whole"]
 
@@ -40,6 +47,8 @@ UNFINISHED = ".making-"
 #: A directory is usable if a file of so many bytes fits.
 _PROBE = 4096
 _ROOT = 0
+#: What the names of private directories begin with, and of nothing else.
+_PRIVATE = "aiodev-until-exit-"
 
 
 class Cache:
@@ -58,7 +67,7 @@ class Cache:
         self._lock = threading.Lock()
         self._directory = ""
         self._identity: tuple[int, ...] | None = None
-        self._private: dict[str, int] = {}  # and the process that removes it
+        self._private: dict[str, _Owner] = {}
         self._warned = False
         self.writable = False
         self.incomplete = False
@@ -96,6 +105,9 @@ class Cache:
         self._lock = threading.Lock()
         if self._directory in self._private:
             self._identity = None
+        for directory, owner in self._private.items():  # else its lock would last as long as this process
+            owner.let_go()
+            self._private[directory] = _Owner(owner.process)
 
     def _decide(self) -> str:
         obstacle, readable = None, False
@@ -128,11 +140,15 @@ class Cache:
         import tempfile  # costly to import, and hardly ever needed
 
         try:
-            made = tempfile.mkdtemp(prefix="aiodev-")
-            self._private[made] = os.getpid()
+            owner = None
+            while owner is None:  # another process may take it for one that was left, before it is locked
+                made = tempfile.mkdtemp(prefix=_PRIVATE)
+                owner = _own(made)
+            self._private[made] = owner
             _probe(made)
         except OSError:
             return ""
+        _remove_abandoned(os.path.dirname(made))
         return made
 
     def _warn(self, text: str) -> None:
@@ -141,11 +157,78 @@ class Cache:
             logger.warning("%s", text)
 
     def _remove(self) -> None:
-        for directory, owner in self._private.items():
-            if owner == os.getpid():
+        for directory, owner in list(self._private.items()):
+            if owner.process == os.getpid():
                 import shutil  # as costly
 
                 shutil.rmtree(directory, ignore_errors=True)
+                owner.let_go()
+                del self._private[directory]
+
+
+class _Owner(NamedTuple):
+    """Of a private directory: the process that removes it, and its descriptor with the lock, or -1."""
+
+    process: int
+    descriptor: int = -1
+
+    def let_go(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+
+
+def _own(directory: str) -> _Owner | None:
+    """Lock a private directory; None where another process removes it, or has."""
+    try:
+        locked = _lock(directory)
+    except FileNotFoundError:
+        return None
+    if locked is None:
+        return None
+    owner = _Owner(os.getpid(), locked)
+    if not os.path.exists(directory):
+        owner.let_go()
+        return None
+    return owner
+
+
+def _lock(directory: str) -> int | None:
+    """The descriptor of a directory of this user's, locked; None where another process has the lock, -1 where there is none.
+
+    The system takes a lock back from a process that ends in whatever way.
+
+    Raises:
+        OSError: it is gone, or no directory.
+    """
+    if fcntl is None:
+        return -1
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(descriptor).st_uid == os.geteuid():
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return descriptor
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except OSError:  # a file system without locks
+        pass
+    os.close(descriptor)
+    return -1
+
+
+def _remove_abandoned(folder: str) -> None:
+    """Remove this user's private directories whose processes have ended without doing so, as a signal ends them."""
+    import shutil  # costly to import, and hardly ever needed
+
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            if name.startswith(_PRIVATE):
+                with contextlib.suppress(OSError):  # another process removes it
+                    directory = os.path.join(folder, name)
+                    locked = _lock(directory)
+                    if locked is not None and locked >= 0:
+                        shutil.rmtree(directory, ignore_errors=True)
+                        os.close(locked)
 
 
 def make_folder(folder: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -278,6 +279,76 @@ def test_one_warning(make: Callable[[Path], Cache], tmp_path: Path, caplog: pyte
     for _ in range(3):
         cache.report(OSError(28, "No space left on device", "kernel.bin"))
     assert "No space left on device (kernel.bin)" in warning(caplog) and "AIODEV_CACHE_DIR" in warning(caplog)
+
+
+@needs_posix
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_the_private_directory_of_a_killed_process_goes_with_the_next(tmp_path: Path, number: int) -> None:
+    """And none other: of a process that lives, a link, or what only looks like one (2)."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir(mode=0o700)
+    (tmp_path / "file").write_text("")
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").write_text("")
+    os.symlink(tmp_path / "kept", temporary / "aiodev-until-exit-link")
+    (temporary / "aiodev-1000").mkdir()  # somebody's lasting one
+    (temporary / "aiodev-until-exit-file").write_text("")
+    others = {each.name for each in temporary.iterdir()}
+    program = """
+import os, sys
+from aiodev._core.cache_directory import cache
+directory = cache.directory()
+open(os.path.join(directory, "file"), "w").close()
+print(directory, flush=True)
+sys.stdin.read()
+"""
+    environment = {
+        **os.environ, "PYTHONPATH": ROOT, "AIODEV_CACHE_DIR": str(tmp_path / "file"), "TMPDIR": str(temporary)
+    }  # fmt: skip
+
+    def start() -> tuple[subprocess.Popen[str], str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", program], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+        assert process.stdout is not None
+        return process, Path(process.stdout.readline().strip()).name
+
+    def names() -> set[str]:
+        return {each.name for each in temporary.iterdir()} - others
+
+    living, its = start()
+    killed, left = start()
+    assert names() == {its, left}
+    killed.send_signal(number)
+    killed.communicate(timeout=60)
+    last, own = start()
+    assert names() == {its, own}
+    for process in (living, last):
+        process.communicate("", timeout=60)
+        assert process.returncode == 0
+    assert names() == set() and others == {each.name for each in temporary.iterdir()} and (tmp_path / "kept" / "file").exists()
+
+
+@needs_posix
+def test_a_private_directory_that_another_process_removes_before_it_is_locked(
+    make: Callable[[Path], Cache], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one is made (2)."""
+    (tmp_path / "file").write_text("")
+    lock, gone = cache_directory._lock, list[str]()
+
+    def late(directory: str) -> int | None:
+        if len(gone) == 2:
+            return lock(directory)
+        gone.append(directory)
+        descriptor = lock(directory) if len(gone) == 2 else None
+        os.rmdir(directory)
+        return lock(directory) if descriptor is None else descriptor
+
+    monkeypatch.setattr(cache_directory, "_lock", late)
+    directory = make(tmp_path / "file").directory()
+    assert os.path.isdir(directory) and directory not in gone and len(gone) == 2
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
