@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import aiodev
 from aiodev._core.cache_directory import cache
 from aiodev._core.time_slice import time_slice
 from aiodev._core.usable_cores import allowed_cores
@@ -138,9 +139,55 @@ def test_warm_up_compiles_functions_and_what_a_module_launches(cache_without_ker
         (["no_such_module"], "no_such_module"),
         (["json"], "json has no function warm_up()"),
         (["add", "--into", "there", "--target", "z80"], "not for z80"),
+        (["add", "--target", "x86-64-v3"], "--into"),
+        (["add", "--dtype", "float31"], "--dtype float31"),
+        (["add", "--dtype", "object"], "--dtype object"),
+        (["add", "--device", "gpu"], "no backend is called 'gpu'"),
+        (["add", "--device", "cpu:7000"], "this machine has"),
+        (["add", "--into", "/dev/null"], "/dev/null is no directory"),
+        (["add", "--into", "/dev/null/there"], "/dev/null is no directory"),
     ],
 )
 def test_warm_up_says_what_it_cannot_do(arguments: list[str], reason: str, tmp_path: Path) -> None:
     """In one line, with status 2."""
     done = run_cli("warm-up", *arguments)
     assert done.returncode == 2 and reason in done.stderr and "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == 1 and not done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "reason"),
+    [
+        ("import json\nimport not_there", 2, "No module named 'not_there'"),
+        ("import json\n\njson.nothing", 3, "AttributeError"),
+        ("x = (", 1, "SyntaxError"),
+    ],
+)
+def test_warm_up_says_where_a_module_fails(text: str, line: int, reason: str, tmp_path: Path) -> None:
+    """The file and the line, which may be of another module that it imports."""
+    (tmp_path / "inner_kernels.py").write_text(text)
+    (tmp_path / "outer_kernels.py").write_text("import inner_kernels")
+    done = run_cli("warm-up", "outer_kernels", PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+    assert f"outer_kernels cannot be imported: {tmp_path}/inner_kernels.py:{line}: " in done.stderr and reason in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--device", "foo"], "no backend is called 'foo'"),
+        (["--output", "/dev/null"], "/dev/null is no directory"),
+        (["--device", "cpu:7000"], "this machine has"),
+    ],
+)
+def test_demo_says_what_it_cannot_do(arguments: list[str], reason: str, tmp_path: Path) -> None:
+    """In one line, with status 2; nothing is made."""
+    done = run_cli("demo", "--quick", "--output", str(tmp_path / "made"), *arguments)
+    assert done.returncode == 2 and reason in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_version() -> None:
+    """As pip and others show it."""
+    done = run_cli("--version")
+    assert (done.returncode, done.stdout) == (0, f"aiodev {aiodev.__version__}\n")

@@ -6,7 +6,9 @@ import argparse
 import asyncio
 from pathlib import Path
 
+import aiodev
 from aiodev._cli.info import describe
+from aiodev._cli.refusals import refuse, unusable_device, unusable_directory
 from aiodev._cli.top import add_arguments as add_top_arguments, top
 from aiodev._cli.warm_up import add_arguments, warm_up
 
@@ -28,6 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m aiodev", description="An asyncio-native accelerator runtime.")
+    parser.add_argument("--version", action="version", version=f"aiodev {aiodev.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser("info", help="show backends, devices, versions, executor, threads and settings")
     add_arguments(commands.add_parser("warm-up", help="compile kernels before a program needs them"))
@@ -40,6 +43,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _demo(directory: Path, device: str, quick: bool) -> int:
+    reason = unusable_device(device) or unusable_directory(directory)
+    if reason is not None:
+        return refuse(reason)
     from aiodev._demo.program import FULL, QUICK, demo  # which only this command needs
 
     directory.mkdir(parents=True, exist_ok=True)
