@@ -249,3 +249,45 @@ def test_shapes_of_any_size_run(shape: tuple[int, int]) -> None:
     x = aiodev.zeros(3, device="cpu")
     for _ in range(3):
         plane[shape](x).synchronize_blocking(60)
+
+
+table = [1, 2, 3]
+
+
+@aiodev.kernel
+def of_a_global(i: int, x: Any) -> None:
+    x[i] = table[i]
+
+
+def taking(values: Any) -> Any:
+    """A kernel of something from outside."""
+
+    def look_up(i: int) -> Any:
+        return values[i]
+
+    @aiodev.kernel
+    def closed_over(i: int, x: Any) -> None:
+        x[i] = look_up(i)
+
+    return closed_over
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("kernel", "text"),
+    [
+        (of_a_global, "table is a list"),
+        (taking([1, 2, 3]), "values is a list"),
+        (taking({0: 1}), "values is a dict"),
+        (taking(bytearray(3)), "values is a bytearray"),
+    ],
+)
+def test_containers_from_outside(kernel: Any, text: str) -> None:
+    """It is said what can be taken instead, and where that is; a tuple and an array of NumPy can."""
+    x = aiodev.zeros(3, device="cpu")
+    with pytest.raises(CompileError, match=f"{text}, which a kernel cannot take from outside: make it a tuple") as caught:
+        kernel[3](x).synchronize_blocking(60)
+    assert caught.value.location is not None and caught.value.location.startswith(__file__)
+    for values in ((1, 2, 3), np.array([1, 2, 3])):
+        taking(values)[3](x).synchronize_blocking(60)
+        assert x.numpy_blocking().tolist() == [1, 2, 3]

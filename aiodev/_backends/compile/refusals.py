@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dis
 import random
+import re
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,9 +16,10 @@ import numpy
 
 from aiodev._core.errors import CompileError
 
-__all__ = ["check_host_state", "returned_value"]
+__all__ = ["captured_container", "check_host_state", "returned_value"]
 
 _LIBRARIES = frozenset({"aiodev", "builtins", "cmath", "llvmlite", "math", "numba", "numpy", "operator", "scipy"})
+_CONTAINERS = (list, dict, set, bytearray)
 _GENERATORS = (random.Random, numpy.random.Generator, numpy.random.RandomState)
 
 
@@ -52,17 +54,39 @@ def check_host_state(name: str, function: Callable[..., Any]) -> None:
     Raises:
         CompileError: there is one.
     """
+    for text, value, place in _all_values(function):
+        if _is_host_state(value):
+            log = (
+                f"{text} draws from the state of a thread of the host: draw an array with aiodev.kernels.random ahead of "
+                "the launch, and give the kernel that"
+            )
+            raise CompileError(name, log, location=place)
+
+
+def captured_container(name: str, function: Callable[..., Any], message: str) -> CompileError | None:
+    """The error for a list, or the like, that a body takes from outside; None where the compiler's ``message`` is of none.
+
+    The compiler has no constants of these, and says so in words of its own, or by the name of a class of its own. What it does
+    not compile, since a constant decides against it, may use them.
+    """
+    for text, value, place in _all_values(function):
+        if type(value) in _CONTAINERS and re.search(rf"\b{re.escape(text.rpartition('.')[2])}\b", message):
+            log = (
+                f"{text} is a {type(value).__name__}, which a kernel cannot take from outside: make it a tuple or an array of "
+                "NumPy, which are compiled in as they are, or give the kernel an array"
+            )
+            return CompileError(name, log, location=place)
+    return None
+
+
+def _all_values(function: Callable[..., Any]) -> Iterator[tuple[str, Any, str]]:
+    """What the body, and what it calls, take from outside: the text, the value, the place."""
     ahead = [function]
     seen = {id(function)}
     while ahead:
         reached = ahead.pop()
         for text, value, line in _values(reached, reached.__code__):
-            if _is_host_state(value):
-                log = (
-                    f"{text} draws from the state of a thread of the host: draw an array with aiodev.kernels.random ahead of "
-                    "the launch, and give the kernel that"
-                )
-                raise CompileError(name, log, location=f"{reached.__code__.co_filename}:{line}")
+            yield text, value, f"{reached.__code__.co_filename}:{line}"
             called = _called(value)
             if called is not None and id(called) not in seen:
                 seen.add(id(called))

@@ -20,7 +20,7 @@ from numba.core.registry import cpu_target
 from numba.core.target_extension import target_override
 
 from aiodev._backends.compile import stored
-from aiodev._backends.compile.refusals import check_host_state, returned_value
+from aiodev._backends.compile.refusals import captured_container, check_host_state, returned_value
 from aiodev._backends.cpu.compile import casts, division, half, lang
 from aiodev._backends.cpu.compile.entry_source import entry_source, span_source
 from aiodev._backends.cpu.compile.function import jit_function
@@ -149,7 +149,9 @@ def _explained(spec: KernelSpec) -> Iterator[None]:
     except CompileError:
         raise
     except Exception as error:  # numba's own errors are of many classes, and a bug of its is no less a refusal
-        raise CompileError(spec.name, _message(error), location=_location(error, spec)) from None
+        message = _message(error)
+        refused = captured_container(spec.name, spec.function, message)
+        raise refused or CompileError(spec.name, message, location=_location(error, spec)) from None
 
 
 def _message(error: Exception) -> str:

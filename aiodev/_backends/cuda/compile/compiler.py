@@ -30,7 +30,7 @@ from numba.cuda.core.compiler_lock import global_compiler_lock
 from numba.cuda.core.errors import NumbaError
 from numba.cuda.cudadrv import nvvm
 
-from aiodev._backends.compile.refusals import check_host_state, returned_value
+from aiodev._backends.compile.refusals import captured_container, check_host_state, returned_value
 from aiodev._backends.cuda.compile import lang, stored
 from aiodev._backends.cuda.compile.entry_source import entry_source, parameters
 from aiodev._backends.cuda.compile.function import device_function
@@ -192,7 +192,9 @@ def _explained(spec: KernelSpec) -> Iterator[None]:
     except CompileError:
         raise
     except Exception as error:  # its errors are of many classes, and a bug of its is no less a refusal
-        raise CompileError(spec.name, _message(error), location=_location(error, spec)) from None
+        message = _message(error)
+        refused = captured_container(spec.name, spec.function, message)
+        raise refused or CompileError(spec.name, message, location=_location(error, spec)) from None
 
 
 def _message(error: Exception) -> str:
