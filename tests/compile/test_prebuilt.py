@@ -52,9 +52,58 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def taken_from(made: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """That pack is where this process looks."""
     monkeypatch.setattr(prebuilt, "settings", dataclasses.replace(settings, prebuilt_dir=str(made.parent)))
-    prebuilt._packs.cache_clear()
+    forget()
     yield made.parent
+    forget()
+
+
+def forget() -> None:
+    prebuilt._folder.cache_clear()
     prebuilt._packs.cache_clear()
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("mode", "files", "reason"),
+    [
+        (None, (), "there is no such directory"),
+        (0o777, (), "can be written by other users"),
+        (0o700, ("x86-64-v9-cpython-311.kernels", "README"), "found x86-64-v9-cpython-311.kernels"),
+        (0o700, (), "found nothing"),
+    ],
+)
+def test_a_directory_that_is_no_use_is_told_of_once(
+    mode: int | None, files: tuple[str, ...], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """Where a device starts, whether or not the cache has all that it needs; what comes with the package is found."""
+    folder = tmp_path / "packs"
+    if mode is not None:
+        folder.mkdir()
+        folder.chmod(mode)
+        for name in files:
+            (folder / name).write_text("")
+    monkeypatch.setattr(prebuilt, "settings", dataclasses.replace(settings, prebuilt_dir=str(folder)))
+    forget()
+    try:
+        prebuilt.look_for_folder()
+        assert len(caplog.messages) == 1 and str(folder) in caplog.text and reason in caplog.text
+        assert prebuilt.find_kernel(KEY) is None
+        assert len(caplog.messages) == 1
+    finally:
+        forget()
+
+
+@needs_compiler
+def test_a_start_tells_of_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    """With a cache that has everything, too."""
+    program = "import aiodev; aiodev.init_blocking('cpu')"
+    environment = os.environ | {"AIODEV_PREBUILT_DIR": str(tmp_path / "typo"), "AIODEV_EXECUTOR": "native"}
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120, check=True
+        )
+        assert done.stderr.count("\n") == 1 and "typo: there is no such directory" in done.stderr
 
 
 @needs_compiler

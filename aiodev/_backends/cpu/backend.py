@@ -106,9 +106,10 @@ class CPUBackend(HostBackend):
 
     def _make_native(self, threads: int) -> HostExecutor:
         load_llvm()
-        from aiodev._backends.cpu.compile import kernel_code
+        from aiodev._backends.cpu.compile import kernel_code, prebuilt
         from aiodev._backends.cpu.executor.executor import NativeExecutor
 
+        prebuilt.look_for_folder()
         kernel_code.target()  # reads the compiler's sources, which the first kernel would
         reserve = 0 if self.settings.cpu_threads else RESERVE
         return NativeExecutor(self.device_count(), threads, self.settings.worker_spin_ns(core_watch.spin), reserve)

@@ -23,6 +23,7 @@ from __future__ import annotations
 import ast
 import functools
 import logging
+import os
 import platform
 import sys
 import zlib
@@ -47,6 +48,7 @@ __all__ = [
     "baselines_of_machine",
     "find_kernel",
     "find_native",
+    "look_for_folder",
     "read_pack",
     "target_variables",
     "write_pack",
@@ -181,15 +183,32 @@ def _sources() -> str:
 
 
 @functools.cache
+def _folder() -> Path | None:
+    """The directory that the setting names, if its packs may be taken; else a warning says what the matter is."""
+    if not settings.prebuilt_dir:
+        return None
+    baseline, folder = baseline_here(), Path(settings.prebuilt_dir)
+    obstacle = distrusted(settings.prebuilt_dir) if os.path.lexists(folder) else "there is no such directory"
+    if obstacle is None and not (baseline and (folder / pack_name(baseline)).exists()):
+        there = ", ".join(sorted(path.name for path in folder.glob("*.kernels"))) or "nothing"
+        wanted = pack_name(baseline) if baseline else "a pack for a processor of this kind"
+        obstacle = f"expected {wanted} there, found {there}"
+    if obstacle is None:
+        return folder
+    logger.warning("code that was compiled ahead is not taken from %s: %s", settings.prebuilt_dir, obstacle)
+    return None
+
+
+def look_for_folder() -> None:
+    """Have the warning come where a device starts, and not only where the cache lacks something. Blocks; reads no pack."""
+    with _lock:
+        _folder()
+
+
+@functools.cache
 def _packs() -> tuple[Pack, ...]:
     baseline = baseline_here()
-    folders = [_FOLDER]
-    if settings.prebuilt_dir:
-        obstacle = distrusted(settings.prebuilt_dir)
-        if obstacle is None:
-            folders.insert(0, Path(settings.prebuilt_dir))
-        else:
-            logger.warning("code that was compiled ahead is not taken from %s: %s", settings.prebuilt_dir, obstacle)
+    folders = filter(None, (_folder(), _FOLDER))
     return tuple(read_pack(folder / pack_name(baseline)) for folder in folders) if baseline is not None else ()
 
 
