@@ -58,6 +58,15 @@ def test_info_says_how_threads_spin(spin: str, shown: str) -> None:
     assert setting.startswith(shown) and ("now" in setting) == (spin == "auto")
 
 
+def test_info_has_settings_in_columns() -> None:
+    """A variable that is empty is not set, there as elsewhere."""
+    lines = run_cli("info", AIODEV_CPU_THREADS=" ", AIODEV_SPIN_US="7").stdout.splitlines()
+    rows = [line for line in lines if line.startswith("    AIODEV_")]
+    assert len({len(row) - len(row.split(maxsplit=1)[1]) for row in rows if len(row.split()) > 2}) == 1
+    origins = {row.split()[0]: row.endswith("from the environment") for row in rows}
+    assert origins["AIODEV_SPIN_US"] and not origins["AIODEV_CPU_THREADS"]
+
+
 def test_info_says_which_time_slices_threads_get() -> None:
     """What the system gives a thread, and one that asks; or that it tells nothing."""
     with ThreadPoolExecutor(1) as pool:

@@ -86,13 +86,14 @@ def _settings() -> Iterator[str]:
         "worker_spin_us": settings.worker_spin_ns,
         "cuda_spin_us": settings.cuda_spin_ns,
     }
+    width = max(len(setting.metadata["name"]) for setting in fields(settings))
     for setting in fields(settings):
         name = setting.metadata["name"]
-        origin = "from the environment" if name in os.environ else "default"
+        origin = "from the environment" if os.environ.get(name, "").strip() else "default"
         value = getattr(settings, setting.name)
         if value is None:
             value = f"auto: {spins[setting.name](core_watch.spin) // 1000} now"
-        yield f"    {name:21} {value!s:24} {origin}"
+        yield f"    {name:{width}} {value!s:24} {origin}"
     with ThreadPoolExecutor(1) as pool:
         yield pool.submit(_time_slice).result()
     yield f"compiled code is kept in {cache.directory() or 'memory only'}"

@@ -31,6 +31,7 @@ def _cache_directory() -> str:
     return str((stated if stated.is_absolute() else home / ".cache") / "aiodev")
 
 
+_PREFIX = "AIODEV_"
 _LONGEST_SPIN_US = 1_000_000_000
 #: How long waits and idle workers spin (µs) where that is left to us. The short ones are about what it costs them to sleep and
 #: be woken: on two cores an awaited empty kernel takes 2 µs of CPU time with either, and 6 without; one of 60 µs every 160 µs
@@ -54,6 +55,18 @@ def _integer(least: int, most: int) -> Callable[[str], int]:
         if not (text.isascii() and text.isdigit()) or len(digits) > len(str(most)) or not least <= int(digits) <= most:
             raise ValueError(f"an integer from {least} to {most:,}")
         return int(digits)
+
+    return parse
+
+
+def _or_none(least: int, most: int) -> Callable[[str], int]:
+    """An integer, or 0 for none of what it counts."""
+
+    def parse(text: str) -> int:
+        try:
+            return 0 if text.isascii() and text.isdigit() and not text.strip("0") else _integer(least, most)(text)
+        except ValueError as error:
+            raise ValueError(f"0, or {error}") from None
 
     return parse
 
@@ -137,7 +150,7 @@ class Settings:
     slice_us: int = _setting(
         "AIODEV_SLICE_US",
         lambda: 100,
-        _integer(0, 100_000),
+        _or_none(100, 100_000),
         "The time slices, in µs, that threads whose event loop waits for devices, and workers of the CPU, ask Linux for, from "
         "6.12 on: where others want the cores as well, shorter ones come sooner and more often. 100 at least; 0 asks for none.",
     )
@@ -235,6 +248,22 @@ class Settings:
             except ValueError as error:
                 raise ValueError(f"{name}={text!r} in the environment: expected {error}") from None
         return cls(**values)
+
+
+    @classmethod
+    def misspelt(cls, environment: Mapping[str, str]) -> dict[str, str]:
+        """Variables that are nearly named as a setting is, and the name of that; others of the prefix may be anybody's."""
+        names = [setting.metadata["name"].removeprefix(_PREFIX) for setting in fields(cls)]
+        found = {}
+        for name in environment:
+            rest = name.removeprefix(_PREFIX)
+            if rest != name and rest not in names:
+                from difflib import get_close_matches  # costly to import, and hardly ever needed
+
+                near = get_close_matches(rest.upper(), names, n=1, cutoff=0.7)
+                if near:
+                    found[name] = _PREFIX + near[0]
+        return found
 
 
 #: The settings of this process.

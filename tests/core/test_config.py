@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import FrozenInstanceError, fields
 from pathlib import Path
 
@@ -31,6 +34,8 @@ def test_an_empty_environment_gives_the_defaults() -> None:
         ("AIODEV_CUDA_SPIN_US", "20", "cuda_spin_us", 20),
         ("AIODEV_CUDA_SPIN_US", "auto", "cuda_spin_us", None),
         ("AIODEV_CACHE_DIR", "/somewhere/else", "cache_dir", "/somewhere/else"),
+        ("AIODEV_SLICE_US", "00", "slice_us", 0),
+        ("AIODEV_SLICE_US", "100", "slice_us", 100),
     ],
 )
 def test_a_variable_sets_its_field(name: str, text: str, field: str, value: object) -> None:
@@ -62,12 +67,41 @@ def test_spinning_is_ours_to_judge_or_stated() -> None:
         ("AIODEV_WORKER_SPIN_US", str(1 << 64)),
         ("AIODEV_CALL_THREADS", "0"),
         ("AIODEV_WORKER_SPIN_US", "²"),
+        ("AIODEV_SLICE_US", "50"),
+        ("AIODEV_SLICE_US", "-0"),
     ],
 )
 def test_a_bad_value_names_its_variable(name: str, text: str) -> None:
     """What cannot be is refused, with the variable and its value in the message."""
     with pytest.raises(ValueError, match=f"{name}='{text}' in the environment: expected"):
         Settings.from_environment({name: text})
+
+
+def test_misspelt_settings() -> None:
+    """The nearest one is named; what is like none may be anybody's."""
+    environment = {"AIODEV_CACHEDIR": "", "AIODEV_CPU_THREAD": "", "AIODEV_debug": "", "AIODEV_SLICE_US": "", "PATH": ""}
+    found = {"AIODEV_CACHEDIR": "AIODEV_CACHE_DIR", "AIODEV_CPU_THREAD": "AIODEV_CPU_THREADS", "AIODEV_debug": "AIODEV_DEBUG"}
+    assert Settings.misspelt(environment) == found
+    assert Settings.misspelt({"AIODEV_HOME": "", "AIODEV_TESTS_LIMIT": "", "AIODEV_": "", "CACHE_DIR": ""}) == {}
+
+
+def test_a_start_warns_of_misspelt_settings() -> None:
+    """Once; the processes that compile do not repeat it."""
+    program = """
+import aiodev
+
+@aiodev.kernel
+def odd(i, x):
+    x[i] = 8.625
+
+for _ in range(2):
+    odd[1](aiodev.zeros(1, device="cpu")).synchronize_blocking(60)
+"""
+    environment = os.environ | {"AIODEV_COMPILER_STRAT": "early", "AIODEV_COMPILER_START": "early"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stderr == "AIODEV_COMPILER_STRAT is in the environment, and no setting; AIODEV_COMPILER_START is one\n"
 
 
 def test_the_cache_is_where_the_platform_keeps_caches(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,9 @@ After a fork, what the parent had started is forgotten in the child: a backend t
 from __future__ import annotations
 
 import atexit
+import functools
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -20,8 +22,9 @@ from typing import Any, NamedTuple, Protocol
 from aiodev._core import arguments, context
 from aiodev._core.at_fork import around_fork, first_in_child
 from aiodev._core.backend.device import HOST, Device
-from aiodev._core.backend.handle import BackendHandle, Factory
+from aiodev._core.backend.handle import BackendHandle, Factory, starting
 from aiodev._core.backend.interface import Backend, Capabilities
+from aiodev._core.config import Settings
 from aiodev._core.errors import BackendNotFoundError, BackendUnavailableError, InvalidDeviceError
 from aiodev._core.sigint import import_whole
 from aiodev._core.tuning import HOLD_SECONDS
@@ -277,8 +280,16 @@ def _installed() -> Iterable[EntryPointLike]:
     return entry_points(group=_GROUP)
 
 
+@functools.cache
+def _warn_of_misspelt_settings() -> None:
+    """Once, where the first backend starts: not in a compile worker, which has the environment of the process that says it."""
+    for name, setting in Settings.misspelt(os.environ).items():
+        logger.warning("%s is in the environment, and no setting; %s is one", name, setting)
+
+
 #: The process's registry.
 registry = Registry(_BUILT_IN, _installed)
 atexit.register(registry.stop)
+starting.append(lambda _: _warn_of_misspelt_settings())
 around_fork(registry.hold_starts, registry.resume)
 first_in_child(registry.forget_after_fork)
