@@ -34,7 +34,7 @@ from aiodev.kernels.linalg.factorizations import cholesky
 from aiodev.kernels.linalg.inverses import det, inv, solve
 from aiodev.kernels.linalg.products import matmul, tensordot, vecdot
 from aiodev.kernels.linalg.vector_products import cross, diagonal
-from aiodev.kernels.manipulation.views import expand_dims
+from aiodev.kernels.manipulation.views import expand_dims, moveaxis
 from aiodev.kernels.reductions import sum
 from aiodev.kernels.reductions.gradients import broadcast_back
 
@@ -63,8 +63,11 @@ def _second_factor(g: Any, x1: Any, shapes: Any) -> aiodev.Array:
     return matmul(x1.mT, g)
 
 
-def _vecdot_gradient(g: Any, other: Any, axis: int) -> aiodev.Array:
-    return multiply(expand_dims(g, axis=axis), other)
+def _vecdot_gradient(g: Any, other: Any, own: tuple[int, ...], axis: int) -> aiodev.Array:
+    if axis < 0 or other.ndim == len(own):
+        return multiply(expand_dims(g, axis=axis), other)
+    # Counted from the first it is another place of each; so vectors are last, and then where the operand's are.
+    return moveaxis(multiply(expand_dims(g, axis=-1), moveaxis(other, axis, -1)), -1, axis - len(own))
 
 
 def _tensordot_axes(axes: Any, first: tuple[int, ...], second: tuple[int, ...]) -> tuple[list[int], list[int]]:
@@ -120,15 +123,16 @@ def _power_of_size(x: Any, power: float) -> aiodev.Array:
     return pow(size if power >= 1.0 else where(equal(size, 0.0), 1.0, size), power)
 
 
+def _solved_back(g: Any, x1: Any, shapes: Any) -> aiodev.Array:
+    """``x1^-T g``; of a vector that was solved for, ``g`` is one of each matrix, and :func:`solve` has no stacks of vectors."""
+    return solve(x1.mT, expand_dims(g, axis=-1))[..., 0] if len(shapes["x2"]) == 1 else solve(x1.mT, g)
+
+
 def _solve_first(g: Any, x1: Any, result: Any, shapes: Any) -> aiodev.Array:
-    back = solve(x1.mT, g)
+    back = _solved_back(g, x1, shapes)
     if len(shapes["x2"]) == 1:
         return negative(multiply(expand_dims(back, axis=-1), expand_dims(result, axis=-2)))
     return negative(matmul(back, result.mT))
-
-
-def _solve_second(g: Any, x1: Any) -> aiodev.Array:
-    return solve(x1.mT, g)
 
 
 def _inv_gradient(g: Any, result: Any) -> aiodev.Array:
@@ -179,8 +183,8 @@ def _halved(x: Any) -> aiodev.Array:
 
 matmul.operation.gradient(x1=_first_factor, x2=_second_factor)
 vecdot.operation.gradient(
-    x1=lambda g, x2, axis: _vecdot_gradient(conj(g) if g.dtype.kind == "c" else g, x2, axis),
-    x2=lambda g, x1, axis: _vecdot_gradient(g, x1, axis),
+    x1=lambda g, x2, shapes, axis: _vecdot_gradient(conj(g) if g.dtype.kind == "c" else g, x2, shapes["x1"], axis),
+    x2=lambda g, x1, shapes, axis: _vecdot_gradient(g, x1, shapes["x2"], axis),
 )
 tensordot.operation.gradient(x1=_tensordot_first, x2=_tensordot_second)
 vector_norm.operation.gradient(x=_norm_gradient)
@@ -191,7 +195,7 @@ diagonal.operation.gradient(
     x=lambda g, shapes, offset: scattered_places(g, shapes["x"], lambda places: diagonal(places, offset=offset))
 )
 inv.operation.gradient(x=_inv_gradient)
-solve.operation.gradient(x1=_solve_first, x2=_solve_second)
+solve.operation.gradient(x1=_solve_first, x2=_solved_back)
 det.operation.gradient(x=_det_gradient)
 inverses._cofactors.operation.gradient(x=_cofactors_gradient)
 inverses._slogdet.operation.gradient(x=_slogdet_gradient)

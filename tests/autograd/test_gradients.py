@@ -128,6 +128,7 @@ CASES: dict[str, tuple[Callable[..., Any], Shapes]] = {
     "a vector and matrices": (kernels.matmul, [(3,), (2, 3, 2)]),
     "vecdot": (kernels.vecdot, [(2, 3), (2, 3)]),
     "vecdot of columns": (lambda x, y: kernels.vecdot(x, y, axis=0), [(2, 3), (2, 3)]),
+    "vecdot from the first axis": (lambda x, y: kernels.vecdot(x, y, axis=0), [(3, 2), (3, 3, 2)]),
     "vecdot broadcast": (lambda x, y: kernels.vecdot(x, y, axis=-2), [(4, 2, 3), (2, 3)]),
     "tensordot": (lambda x, y: kernels.tensordot(x, y, axes=([1, 2], [1, 0])), [(2, 3, 2), (2, 3, 2)]),
     "tensordot over one": (lambda x, y: kernels.tensordot(x, y, axes=1), [(2, 3), (3, 2)]),
@@ -143,6 +144,7 @@ CASES: dict[str, tuple[Callable[..., Any], Shapes]] = {
     "inv": (lambda x: linalg.inv(definite(x)), [(3, 3)]),
     "solve for a vector": (lambda x, y: linalg.solve(definite(x), y), [(3, 3), (3,)]),
     "solve stacks": (lambda x, y: linalg.solve(definite(x), y), [(2, 3, 3), (3, 2)]),
+    "solve stacks for a vector": (lambda x, y: linalg.solve(definite(x), y), [(3, 3, 3), (3,)]),
     "det": (linalg.det, [(2, 3, 3)]),
     "slogdet": (lambda x: linalg.slogdet(x)[1], [(2, 3, 3)]),
     "cholesky": (lambda x: linalg.cholesky(definite(x)), [(3, 3)]),
@@ -579,6 +581,40 @@ def stacks_of_products(torch: Any, data: st.DataObject) -> Any:
     return lambda x, y: x.mT @ y.mT, lambda x, y: x.mT @ y.mT, shapes
 
 
+def vectors_among_products(torch: Any, data: st.DataObject) -> Any:
+    """A stack of matrices and a vector, in either order."""
+    inner, outer = (data.draw(st.integers(1, 6)) for _ in range(2))
+    stack = data.draw(array_shapes(min_dims=0, max_dims=2, max_side=4))
+    if data.draw(st.booleans()):
+        return kernels.matmul, torch.matmul, [(inner,), (*stack, inner, outer)]
+    return kernels.matmul, torch.matmul, [(*stack, outer, inner), (inner,)]
+
+
+def solutions(torch: Any, data: st.DataObject) -> Any:
+    """Of stacks of systems, for stacks of matrices or for a vector, which torch tells apart in another way."""
+    rows, columns = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 5))
+    first, second = data.draw(mutually_broadcastable_shapes(num_shapes=2, min_dims=0, max_dims=2, max_side=4)).input_shapes
+    shapes = [(*first, rows, rows), (rows,) if data.draw(st.booleans()) else (*second, rows, columns)]
+    return (
+        lambda x, y: linalg.solve(x + 9.0 * kernels.eye(rows, device="cpu"), y),
+        lambda x, y: torch.linalg.inv(x + 9.0 * torch.eye(rows)) @ y, shapes,
+    )  # fmt: skip
+
+
+def dots_along_an_axis(torch: Any, data: st.DataObject) -> Any:
+    """Of operands whose other dimensions broadcast; the axis is counted from the first or from the last."""
+    length = data.draw(st.integers(1, 5))
+    rest = data.draw(mutually_broadcastable_shapes(num_shapes=2, min_dims=0, max_dims=2, max_side=4)).input_shapes
+    least = min(map(len, rest))
+    axis = data.draw(st.integers(-least - 1, least))
+    places = [axis if axis >= 0 else axis + len(own) + 1 for own in rest]
+    shapes = [(*own[:at], length, *own[at:]) for own, at in zip(rest, places, strict=True)]
+    return (
+        lambda x, y: kernels.vecdot(x, y, axis=axis),
+        lambda x, y: (x.movedim(axis, -1) * y.movedim(axis, -1)).sum(-1), shapes,
+    )  # fmt: skip
+
+
 def joined_along_an_axis(torch: Any, data: st.DataObject) -> Any:
     shape = data.draw(array_shapes(min_dims=1, max_dims=3, max_side=5))
     axis = data.draw(st.integers(-len(shape), len(shape) - 1))
@@ -635,6 +671,9 @@ AT_RANDOM: dict[str, Callable[[Any, st.DataObject], Any]] = {
     "layer_norm": functools.partial(norms_of_rows, name="layer_norm"),
     "rms_norm": functools.partial(norms_of_rows, name="rms_norm"),
     "matmul": stacks_of_products,
+    "matmul with a vector": vectors_among_products,
+    "solve": solutions,
+    "vecdot": dots_along_an_axis,
     "index": chosen_by_indices,
     "slices": chosen_by_slices,
     "rows of a table": rows_of_a_table,
