@@ -63,6 +63,8 @@ def adapt(
     i: int,
     beta1: float,
     beta2: float,
+    fresh1: float,
+    fresh2: float,
     eps: float,
     decay: float,
     g: Any,
@@ -71,10 +73,14 @@ def adapt(
     mean: Any,
     square: Any,
 ) -> None:
-    """A step of Adam, of one element; ``decay`` of it is added to the gradient."""
+    """A step of Adam, of one element; ``decay`` of it is added to the gradient.
+
+    ``fresh1`` and ``fresh2`` are ``1 - beta1`` and ``1 - beta2``, from the host: in single precision little would be left of
+    those, while :func:`count_step` corrects by what they are in double precision.
+    """
     slope = g[i] + decay * x[i]
-    mean[i] = beta1 * mean[i] + (1 - beta1) * slope
-    square[i] = beta2 * square[i] + (1 - beta2) * slope * slope
+    mean[i] = beta1 * mean[i] + fresh1 * slope
+    square[i] = beta2 * square[i] + fresh2 * slope * slope
     x[i] = x[i] - factors[2] * x[i] - factors[0] * mean[i] / (square[i] ** 0.5 / factors[1] + eps)
 
 
@@ -105,15 +111,16 @@ def _descend_with_momentum(
 
 @aiodev.operation(
     reads=["*gradients", "*parameters", "*means", "*squares", "*factors"],
-    numbers=["beta1", "beta2", "eps", "decay"],
+    numbers=["beta1", "beta2", "fresh1", "fresh2", "eps", "decay"],
     name="Adam",
 )
 def _adapt(
-    call: aiodev.Call, beta1: Any, beta2: Any, eps: Any, decay: Any, gradients: Any, parameters: Any, means: Any, squares: Any,
-    factors: Any,
+    call: aiodev.Call, beta1: Any, beta2: Any, fresh1: Any, fresh2: Any, eps: Any, decay: Any, gradients: Any, parameters: Any,
+    means: Any, squares: Any, factors: Any,
 ) -> aiodev.Array:  # fmt: skip
     for g, x, mean, square, own in zip(gradients, parameters, means, squares, factors, strict=True):
-        call.launch(adapt, x.size, beta1, beta2, eps, decay, _flat(g), own, _flat(x), _flat(mean), _flat(square))
+        numbers = beta1, beta2, fresh1, fresh2, eps, decay
+        call.launch(adapt, x.size, *numbers, _flat(g), own, _flat(x), _flat(mean), _flat(square))
     first: aiodev.Array = factors[0]
     return first
 
@@ -466,7 +473,8 @@ class Adam(Optimizer):
 
     def _submit(self, dtype: Any, gradients: Any, parameters: Any, *state: Any) -> None:
         added, _ = self._decays()
-        _adapt(*self.betas, self.eps, added, gradients, parameters, *state)
+        first, second = self.betas
+        _adapt(first, second, 1.0 - first, 1.0 - second, self.eps, added, gradients, parameters, *state)
 
 
 class AdamW(Adam):

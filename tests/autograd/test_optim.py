@@ -83,6 +83,19 @@ async def test_single_precision_stays() -> None:
     assert np.isfinite(await w.numpy()).all()
 
 
+@pytest.mark.parametrize("beta2", [0.999, 0.99999999])
+async def test_means_in_single_precision_have_the_weights_of_double_precision(beta2: float) -> None:
+    """Of which single precision leaves few digits, or none: the step would be off by as much, or be of any size."""
+    w = a_leaf(W, "float32")
+    optimizer = optim.Adam([w], 0.5, betas=(0.9, beta2))
+    for step in range(1, 6):
+        w.grad = aiodev.asarray(np.full_like(W, 3.0, "float32"), device="cpu")
+        optimizer.step()
+        assert np.allclose(await w.numpy(), W - 0.5 * step, rtol=1e-6, atol=1e-6)
+    square = await optimizer.state_dict()["state"]["0.square"].numpy()
+    assert np.allclose(square, (1 - beta2**5) * 9.0, rtol=1e-6, atol=0)
+
+
 @pytest.mark.parametrize("name", MAKERS)
 async def test_state_is_saved_and_loaded(name: str) -> None:
     """By way of the host; training goes on as if it had not stopped."""
