@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, Generic, NoReturn, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from aiodev._autograd.variable import Variable
 from aiodev._core.arguments import instance, items, message, number
 
 __all__ = ["SGD", "Adam", "AdamW", "Optimizer", "clip_grad_norm", "clip_grad_value"]
+
+T = TypeVar("T")
 
 aiodev.register_library(__name__)
 
@@ -131,6 +133,22 @@ def find_factor(i: int, largest: float, total: Any, factor: Any) -> None:
     factor[()] = min(largest / (total[()] + 1e-6), 1.0)
 
 
+class _Option(Generic[T]):
+    """What an optimizer was made with: it may be set, is checked as then, and holds from the next step on."""
+
+    __slots__ = ("_name",)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, optimizer: Any, owner: Any = None) -> T:
+        found: Any = self if optimizer is None else optimizer._options[self._name]
+        return found  # type: ignore[no-any-return]
+
+    def __set__(self, optimizer: Any, value: T) -> None:
+        optimizer._choose({**optimizer._options, self._name: value})
+
+
 class Optimizer:
     """What optimizers share: parameters, the state of each, and how that is saved.
 
@@ -151,14 +169,15 @@ class Optimizer:
         (True, 1)
     """
 
-    __slots__ = ("__weakref__", "_kept", "_lr", "_members", "_ones", "_parameters", "_state")
+    __slots__ = ("__weakref__", "_is_written", "_kept", "_lr", "_members", "_ones", "_options", "_parameters", "_state")
 
-    _kept: tuple[str, ...]  #: names of the arrays that there are for each parameter, of its shape and dtype; set by subclasses
+    _is_written: bool  #: the state, by something else than a step; steps follow each other: each joins the parameters' uses
 
-    def __init__(self, parameters: Iterable[Variable], lr: float | aiodev.Array) -> None:
+    def __init__(self, parameters: Iterable[Variable], lr: float | aiodev.Array, **options: Any) -> None:
         name = type(self).__name__
         if type(self) is Optimizer:
             raise TypeError("Optimizer: is what optimizers share; make one of them, such as SGD or Adam")
+        self._options = self._checked(**options)
         self._parameters = _variables(name, parameters)
         if not self._parameters:
             raise ValueError(f"{name}: parameters: expected one or more, got none")
@@ -171,15 +190,7 @@ class Optimizer:
         self.lr = lr
         computed = {np.dtype(np.float64), *(dtypes.compute_dtype(one.dtype) for one in self._parameters)}
         self._ones = {dtype: aiodev.ones((), dtype, self._parameters[0].device) for dtype in computed}
-        self._state: dict[str, aiodev.Array] = {}
-        for place, one in enumerate(self._parameters):
-            for kept in self._kept:
-                self._state[f"{place}.{kept}"] = aiodev.zeros(one.shape, one.dtype, one.device)
-        #: Of each dtype: parameters, and the arrays that are written to.
-        self._members: dict[Any, list[tuple[Variable, tuple[aiodev.Array, ...]]]] = {}
-        for place, one in enumerate(self._parameters):
-            own = one.detach(), *[self._state[f"{place}.{kept}"] for kept in self._kept]
-            self._members.setdefault(one.dtype, []).append((one, own))
+        self._keep(self._arrays_of(self._options))
 
     @property
     def parameters(self) -> Sequence[Variable]:
@@ -197,13 +208,15 @@ class Optimizer:
 
     @lr.setter
     def lr(self, value: float | aiodev.Array) -> None:
+        self._lr = self._checked_rate(value)
+
+    def _checked_rate(self, value: Any) -> float | aiodev.Array:
         name, device = type(self).__name__, self._parameters[0].device
-        if isinstance(value, aiodev.Array):
-            if value.shape or value.dtype.kind != "f" or value.device is not device:
-                raise ValueError(message(name, "lr", f"a number, or one of floating point in an array on {device}", value))
-            self._lr: float | aiodev.Array = _detached(value)
-        else:
-            self._lr = _bounded(name, "lr", value)
+        if not isinstance(value, aiodev.Array):
+            return _bounded(name, "lr", value)
+        if value.shape or value.dtype.kind != "f" or value.device is not device:
+            raise ValueError(message(name, "lr", f"a number, or one of floating point in an array on {device}", value))
+        return _detached(value)
 
     def _rate(self, dtype: Any) -> tuple[float, aiodev.Array]:
         """The learning rate, for elements of a dtype: the product of a number and of what is in device memory."""
@@ -237,11 +250,19 @@ class Optimizer:
                 given.append((gradient, *own))
             groups += [(dtype, given[i : i + PARAMETERS_TOGETHER]) for i in range(0, len(given), PARAMETERS_TOGETHER)]
         if groups:
+            if self._is_written:
+                self._join_state(timeline)
+                self._is_written = False
             if self._lr.__class__ is aiodev.Array:
                 self._lr._buffer.join_uses(timeline)
             self._begin(timeline)
             for dtype, given in groups:
                 self._submit(dtype, *zip(*given, strict=True))
+
+    def _join_state(self, timeline: Any) -> None:
+        """Order a stream after what writes the state, or reads it."""
+        for own in self._state.values():
+            own._buffer.join_uses(timeline)
 
     def _begin(self, timeline: Any) -> None:
         """Submit what is the same for all parameters."""
@@ -271,13 +292,39 @@ class Optimizer:
                 gradient._buffer.join_uses(stream.timeline)
                 gradient[...] = 0.0
 
-    def _options(self) -> dict[str, Any]:
-        """What it was made with, but for the parameters and the learning rate: numbers and truth values, by their names."""
+    def _checked(self, *given: Any, **options: Any) -> dict[str, Any]:
+        """What it is made with, but for the parameters and the learning rate, by their names, where that is in bounds."""
         raise NotImplementedError
 
-    def _set_options(self, *given: Any, **options: Any) -> None:
-        """Check them, and have them from the next step on."""
+    def _arrays_of(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """The names of the arrays that these options need for each parameter, of its shape and dtype."""
         raise NotImplementedError
+
+    def _choose(self, options: dict[str, Any]) -> None:
+        """Have options from the next step on, and the arrays that they need, and no others."""
+        self._options = self._checked(**options)
+        needed = self._arrays_of(self._options)
+        if needed != self._kept:
+            self._keep(needed)
+
+    def _keep(self, names: tuple[str, ...]) -> None:
+        """Have arrays of zeros, by these names, for each parameter."""
+        self._kept = names
+        self._is_written = True
+        self._state: dict[str, aiodev.Array] = {}
+        #: Of each dtype: parameters, and the arrays that are written to.
+        self._members: dict[Any, list[tuple[Variable, tuple[aiodev.Array, ...]]]] = {}
+        for place, one in enumerate(self._parameters):
+            arrays = {f"{place}.{name}": aiodev.zeros(one.shape, one.dtype, one.device) for name in names}
+            self._state.update(arrays)
+            self._members.setdefault(one.dtype, []).append((one, (one.detach(), *arrays.values())))
+
+    def _numbers(self) -> dict[str, Any]:
+        """The options as they are saved."""
+        return dict(self._options)
+
+    def _from_numbers(self, numbers: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(numbers)
 
     def state_dict(self) -> dict[str, Any]:
         """What has to be saved to go on later: numbers, and arrays by their names, which are the optimizer's own.
@@ -285,7 +332,7 @@ class Optimizer:
         The arrays are what is written to by later steps: save them, or copy them. :func:`aiodev.interop.safetensors.save`
         has a file of them.
         """
-        return {"lr": self.lr, "options": self._options(), "state": dict(self._state)}
+        return {"lr": self.lr, "options": self._numbers(), "state": dict(self._state)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what :meth:`state_dict` gave; arrays may be NumPy's, and are copied in stream order.
@@ -298,25 +345,31 @@ class Optimizer:
         """
         where = f"{type(self).__name__}: load_state_dict"
         instance(where, "state", state, Mapping, "what state_dict gave")  # type: ignore[type-abstract]
+        own_numbers, numbers = self._numbers(), state.get("options", {})
+        instance(where, "options", numbers, Mapping, "numbers by their names")  # type: ignore[type-abstract]
+        if not numbers.keys() <= own_numbers.keys():
+            raise ValueError(f"{where}: options: expected {list(own_numbers)}, got {list(numbers)}")
+        options = self._checked(**self._from_numbers({**own_numbers, **numbers}))
         given = state.get("state")
-        if not isinstance(given, Mapping) or given.keys() != self._state.keys():
+        kept = self._arrays_of(options)
+        shapes = {f"{place}.{name}": one.shape for place, one in enumerate(self._parameters) for name in kept}
+        shapes.update({name: own.shape for name, own in self._state.items() if "." not in name})
+        if not isinstance(given, Mapping) or given.keys() != shapes.keys():
             shown = list(given) if isinstance(given, Mapping) else given
-            raise ValueError(
-                f"{where}: expected arrays {sorted(self._state)}, got {shown}; where there is momentum, it has some"
-            )
-        for name, own in self._state.items():
+            raise ValueError(f"{where}: expected arrays {sorted(shapes)}, got {shown}; where there is momentum, it has some")
+        for name, shape in shapes.items():
             instance(where, name, given[name], aiodev.Array | np.ndarray, "an array")  # type: ignore[arg-type]
-            if given[name].shape != own.shape:
-                raise ValueError(f"{where}: {name}: expected the shape {own.shape}, got {given[name].shape}")
+            if given[name].shape != shape:
+                raise ValueError(f"{where}: {name}: expected the shape {shape}, got {given[name].shape}")
         if "lr" not in state:
             raise ValueError(f"{where}: expected a learning rate, lr, got none")
-        own_options = self._options()
-        options = state.get("options", {})
-        instance(where, "options", options, Mapping, "numbers by their names")  # type: ignore[type-abstract]
-        if not options.keys() <= own_options.keys():
-            raise ValueError(f"{where}: options: expected {list(own_options)}, got {list(options)}")
-        self._set_options(**{**own_options, **options})
-        self.lr = state["lr"]
+        lr = self._checked_rate(state["lr"])
+        self._options = options
+        if kept != self._kept:
+            self._keep(kept)
+        self._lr = lr.copy() if isinstance(lr, aiodev.Array) else lr
+        self._join_state(aiodev.current_stream(self._parameters[0].device).timeline)
+        self._is_written = True
         for name, own in self._state.items():
             value = given[name]
             own.copy_from(value if isinstance(value, aiodev.Array) else np.asarray(value, own.dtype))
@@ -330,6 +383,8 @@ class Optimizer:
 
 class SGD(Optimizer):
     """Gradient descent, with momentum as in PyTorch: ``v = momentum * v + g``, ``x -= lr * v``.
+
+    Options are attributes that may be set, and hold from the next step on. A momentum of 0 forgets what there was of it.
 
     Args:
         parameters: leaves, of one device.
@@ -356,7 +411,11 @@ class SGD(Optimizer):
         0.5
     """
 
-    __slots__ = ("momentum", "nesterov", "weight_decay")
+    __slots__ = ()
+
+    momentum = _Option[float]()
+    weight_decay = _Option[float]()
+    nesterov = _Option[bool]()
 
     def __init__(
         self,
@@ -367,19 +426,16 @@ class SGD(Optimizer):
         weight_decay: float = 0.0,
         nesterov: bool = False,
     ) -> None:
-        self._set_options(momentum, weight_decay, nesterov)
-        self._kept = ("velocity",) if momentum else ()
-        super().__init__(parameters, lr)
+        super().__init__(parameters, lr, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov)
 
-    def _options(self) -> dict[str, Any]:
-        return {"momentum": self.momentum, "weight_decay": self.weight_decay, "nesterov": self.nesterov}
-
-    def _set_options(self, momentum: float, weight_decay: float, nesterov: bool) -> None:
-        if instance("SGD", "nesterov", nesterov, bool, "True or False") and not momentum:
+    def _checked(self, *, momentum: Any, weight_decay: Any, nesterov: Any) -> dict[str, Any]:
+        if instance("SGD", "nesterov", _on_host(nesterov, "b"), bool, "True or False") and not momentum:
             raise ValueError("SGD: nesterov: expected a momentum beside it, got 0")
-        self.momentum = _bounded("SGD", "momentum", momentum)
-        self.weight_decay = _bounded("SGD", "weight_decay", weight_decay)
-        self.nesterov = nesterov
+        numbers = {"momentum": momentum, "weight_decay": weight_decay}
+        return {name: _bounded("SGD", name, value) for name, value in numbers.items()} | {"nesterov": bool(nesterov)}
+
+    def _arrays_of(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        return ("velocity",) if options["momentum"] else ()
 
     def _submit(self, dtype: Any, gradients: Any, parameters: Any, *state: Any) -> None:
         lr, rate = self._rate(dtype)
@@ -393,7 +449,8 @@ class SGD(Optimizer):
 class Adam(Optimizer):
     """Adam (Kingma and Ba, 2015), with the decay of weights added to the gradient.
 
-    A parameter's steps are those in which it had a gradient, as in PyTorch.
+    A parameter's steps are those in which it had a gradient, as in PyTorch. Options are attributes that may be set, and hold
+    from the next step on.
 
     Args:
         parameters: leaves, of one device.
@@ -419,7 +476,11 @@ class Adam(Optimizer):
         3.5
     """
 
-    __slots__ = ("_factors", "betas", "eps", "weight_decay")
+    __slots__ = ("_factors",)
+
+    betas = _Option[tuple[float, float]]()
+    eps = _Option[float]()
+    weight_decay = _Option[float]()
 
     def __init__(
         self,
@@ -430,14 +491,7 @@ class Adam(Optimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> None:
-        name = type(self).__name__
-        pair = items(name, "betas", betas, "two numbers")
-        if len(pair) != 2:
-            raise ValueError(message(name, "betas", "two numbers", betas))
-        first, second = pair
-        self._set_options(first, second, eps, weight_decay)
-        self._kept = "mean", "square"
-        super().__init__(parameters, lr)
+        super().__init__(parameters, lr, betas=betas, eps=eps, weight_decay=weight_decay)
         device, count = self._parameters[0].device, len(self._parameters)
         self._state["steps"] = aiodev.zeros(count, np.float64, device)
         self._factors = aiodev.zeros((count, 3), np.float64, device)
@@ -445,15 +499,25 @@ class Adam(Optimizer):
         for members in self._members.values():
             members[:] = [(one, (*arrays, own[id(one)])) for one, arrays in members]
 
-    def _options(self) -> dict[str, Any]:
+    def _checked(self, *, betas: Any, eps: Any, weight_decay: Any) -> dict[str, Any]:
+        name = type(self).__name__
+        pair = items(name, "betas", betas, "two numbers")
+        if len(pair) != 2:
+            raise ValueError(message(name, "betas", "two numbers", betas))
+        first, second = (_bounded(name, "betas", beta, below=1.0) for beta in pair)
+        numbers = {"eps": eps, "weight_decay": weight_decay}
+        return {"betas": (first, second)} | {own: _bounded(name, own, value) for own, value in numbers.items()}
+
+    def _arrays_of(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        return "mean", "square"
+
+    def _numbers(self) -> dict[str, Any]:
         first, second = self.betas
         return {"beta1": first, "beta2": second, "eps": self.eps, "weight_decay": self.weight_decay}
 
-    def _set_options(self, beta1: float, beta2: float, eps: float, weight_decay: float) -> None:
-        name = type(self).__name__
-        self.betas = _bounded(name, "betas", beta1, below=1.0), _bounded(name, "betas", beta2, below=1.0)
-        self.eps = _bounded(name, "eps", eps)
-        self.weight_decay = _bounded(name, "weight_decay", weight_decay)
+    def _from_numbers(self, numbers: Mapping[str, Any]) -> dict[str, Any]:
+        rest = {name: value for name, value in numbers.items() if name not in ("beta1", "beta2")}
+        return {"betas": (numbers["beta1"], numbers["beta2"]), **rest}
 
     def _decays(self) -> tuple[float, float]:
         """What is added to the gradient; and, times the learning rate, taken off the parameter."""
@@ -606,9 +670,15 @@ def _flat(x: aiodev.Array) -> aiodev.Array:
     return x.reshape(x.size)
 
 
+def _on_host(value: Any, kinds: str) -> Any:
+    """What an array of NumPy's without dimensions, as files have numbers, holds, if that is of these kinds."""
+    is_one = isinstance(value, np.ndarray | np.generic) and not value.shape and dtypes.kind(value.dtype) in kinds
+    return value.item() if is_one else value
+
+
 def _bounded(function: str, name: str, value: Any, below: float = float("inf")) -> float:
     """A number from 0 on."""
-    given = number(function, name, value)
+    given = number(function, name, _on_host(value, "fiu"))
     if not 0.0 <= given < below:
         limit = f", below {below}" if below == 1.0 else ""
         raise ValueError(f"{function}: {name}={value!r}: expected a number from 0 on{limit}")

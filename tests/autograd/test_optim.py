@@ -164,6 +164,92 @@ async def test_options_are_saved_and_loaded(name: str) -> None:
         assert np.array_equal(await other.numpy(), await one.numpy())
 
 
+@pytest.mark.parametrize("is_loaded", [False, True])
+async def test_momentum_that_is_set_later(is_loaded: bool) -> None:
+    """From the next step on it is as if it had been there; at 0 it is forgotten."""
+    w, other = a_leaf([1.0]), a_leaf([1.0])
+    optimizer, made = optim.SGD([w], 0.5), optim.SGD([other], 0.5, momentum=0.5)
+    if is_loaded:
+        optimizer.load_state_dict(made.state_dict())
+    else:
+        optimizer.momentum = 0.5
+    assert [*optimizer.state_dict()["state"]] == ["0.velocity"]
+    w.grad = other.grad = aiodev.ones(1, device="cpu")
+    for _ in range(2):
+        optimizer.step()
+        made.step()
+    assert await w.item() == await other.item() == 1.0 - 0.5 - 0.75
+    optimizer.momentum = 0.0
+    assert optimizer.state_dict()["state"] == {}
+    optimizer.step()
+    assert await w.item() == -0.75
+    made.load_state_dict(optimizer.state_dict())
+    assert made.momentum == 0.0
+
+
+async def test_a_step_follows_what_makes_its_state_on_another_stream() -> None:
+    """Zeros that are made later would be what is left of the step, and so would what is loaded."""
+    w, n = a_leaf(np.ones(1 << 12)), 1 << 12
+    w.grad = aiodev.ones(n, device="cpu")
+    for load in (False, True):
+        optimizer, loaded = (optim.SGD([w], 0.5, momentum=0.5) for _ in range(2))
+        dirty = aiodev.full(n, 7.0, device="cpu")
+        await aiodev.synchronize("cpu")
+        del dirty  # whose memory zeros are written to
+        with aiodev.Stream("cpu") as side:
+            latch = testing.Latch(side)
+            if load:
+                optimizer.load_state_dict(loaded.state_dict())
+            else:
+                optimizer = optim.SGD([w], 0.5, momentum=0.5)
+        optimizer.step()
+        latch.release()
+        await aiodev.synchronize("cpu")
+        assert (await optimizer.state_dict()["state"]["0.velocity"].numpy() == 1.0).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [
+        ("SGD", "momentum", -0.5), ("SGD", "weight_decay", "much"), ("SGD", "nesterov", 1), ("SGD", "nesterov", True),
+        ("Adam", "betas", (2.0, 3.0)), ("Adam", "betas", 0.5), ("Adam", "eps", -1.0), ("AdamW", "weight_decay", np.nan),
+        ("SGD", "lr", np.array(True)), ("SGD", "lr", np.array([0.1])), ("SGD", "lr", np.array(1j)),
+    ],
+)  # fmt: skip
+async def test_options_are_checked_where_they_are_set(name: str, option: str, value: Any) -> None:
+    """As when the optimizer is made; it keeps what it had, whether it is set or loaded."""
+    optimizer = getattr(optim, name)([a_leaf([1.0])])
+    before, state = getattr(optimizer, option), optimizer.state_dict()
+    with pytest.raises((TypeError, ValueError), match=name):
+        setattr(optimizer, option, value)
+    if option != "betas":
+        wrong = {"lr": value} if option == "lr" else {"options": {**state["options"], option: value}}
+        with pytest.raises((TypeError, ValueError), match=name):
+            optimizer.load_state_dict({"lr": 0.5, **{key: own for key, own in state.items() if key != "lr"}, **wrong})
+        assert optimizer.lr == state["lr"]
+    assert getattr(optimizer, option) == before
+
+
+async def test_numbers_of_files_are_arrays() -> None:
+    """Of no dimensions, as NumPy's files have them."""
+    optimizer = optim.SGD([a_leaf([1.0])], momentum=0.5)
+    saved = {"velocity": np.zeros(1), "lr": np.array(0.25, "f4"), "momentum": np.array(0.75), "nesterov": np.array(True)}
+    options = {name: saved[name] for name in ("momentum", "nesterov")}
+    optimizer.load_state_dict({"lr": saved["lr"], "options": options, "state": {"0.velocity": saved["velocity"]}})
+    assert (optimizer.lr, optimizer.momentum, optimizer.nesterov) == (0.25, 0.75, True)
+    optimizer.lr = np.array(1)
+    assert optimizer.lr == 1.0
+
+
+async def test_a_learning_rate_that_is_loaded_is_a_copy() -> None:
+    """As all arrays are: what is written to that of the other optimizer later is not its own."""
+    first, second = (optim.SGD([a_leaf([1.0])]) for _ in range(2))
+    first.lr = rate = aiodev.full((), 0.5, "float64", "cpu")
+    second.load_state_dict(first.state_dict())
+    rate[...] = 0.25
+    assert await second.lr.item() == 0.5 and await first.lr.item() == 0.25
+
+
 def test_the_state_of_others_is_refused() -> None:
     """By the names and shapes of its arrays."""
     mine, other = MAKERS["Adam"]([a_leaf(W)]), MAKERS["Adam"]([a_leaf(B)])
