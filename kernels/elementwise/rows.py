@@ -99,8 +99,8 @@ class Group:
             types: what its dtypes are resolved by; by default as those of ``reference``, which is one of NumPy's ufuncs then.
             kept: kinds of dtypes of which it gives the argument back, as the array API has it.
             gradient: an expression, or one for real and one for complex numbers: of ``{g}``, the gradient of the result, of
-                ``{x}`` and ``{result}``; None where the result does not depend on the operand smoothly, and empty for a
-                function without a gradient.
+                ``{x}`` and ``{result}``; ``"0"`` where the result changes by steps only, and empty for a function without a
+                gradient.
         """
         by_kind = {"": expression} if isinstance(expression, str) else expression
         by_kind = {**by_kind, **dict.fromkeys(kept, "{x}")}
@@ -154,8 +154,8 @@ class Group:
         derivatives = None if "" in gradients else dict(zip(operands, gradients, strict=True))
         called = called_by(expression if isinstance(expression, str) else expression[""], operands)
         if derivatives is not None and called is not None:
-            real = {own: given if given is None or isinstance(given, str) else given[""] for own, given in derivatives.items()}
-            declare_call(called, operands, real)
+            real = {own: given[""] if isinstance(given, Mapping) else given for own, given in derivatives.items()}
+            declare_call(called, operands, {own: None if given == "0" else given for own, given in real.items()})
         module = "aiodev.kernels.elementwise.table"
         made = Elementwise(name, expression, operands, rule, doc=text, module=module, near=near, derivatives=derivatives)
         return made.function

@@ -63,7 +63,7 @@ cbrt = _arithmetic.unary(
 copysign = _arithmetic.binary(
     "copysign", "np.copysign({x1}, {x2})", np.copysign,
     "x1 with the sign of x2.", "[1.0, 2.0], -0.0", "[-1., -2.]",
-    gradients=("{g} * np.sign({x1}) * np.copysign(np.float32(1), {x2})", None),
+    gradients=("{g} * np.sign({x1}) * np.copysign(np.float32(1), {x2})", "0"),
 )
 divide = _arithmetic.binary(
     "divide", {"": "np.divide({x1}, {x2})", "c": "complex_quotient({x1}, {x2})"}, np.divide,
@@ -80,7 +80,7 @@ floor_divide = _arithmetic.binary(
     np.floor_divide,
     "The greatest whole number not above x1 / x2; of integers by 0 it is 0, of an infinity or by one x1 / x2.",
     "[7, -7], 2", "[ 3, -4]",
-    gradients=(None, None),
+    gradients=("0", "0"),
 )
 hypot = _arithmetic.binary(
     "hypot", "lang.hypot({x1}, {x2})", np.hypot,
@@ -178,7 +178,7 @@ sign = _arithmetic.unary(
     },
     np.sign,
     "-1, 0 or 1; of complex numbers x / abs(x).", "[-2.0, 0.0, 5.0]", "[-1.,  0.,  1.]",
-    gradient=None,
+    gradient="0",
 )
 sqrt = _arithmetic.unary(
     "sqrt", "lang.sqrt({x})", np.sqrt,
@@ -276,22 +276,22 @@ _rounding = Group("Rounding")
 ceil = _rounding.unary(
     "ceil", "np.ceil({x})", np.ceil,
     "The least whole number that is not less.", "[-1.5, 1.5]", "[-1.,  2.]", kept="biu",
-    gradient=None,
+    gradient="0",
 )
 floor = _rounding.unary(
     "floor", "np.floor({x})", np.floor,
     "The greatest whole number that is not greater.", "[-1.5, 1.5]", "[-2.,  1.]", kept="biu",
-    gradient=None,
+    gradient="0",
 )
 round = _rounding.unary(
     "round", "np.rint({x})", np.rint,
     "The nearest whole number; halves go to the even one.", "[0.5, 1.5, 2.6]", "[0., 2., 3.]", kept="biu",
-    gradient=None,
+    gradient="0",
 )
 trunc = _rounding.unary(
     "trunc", "np.trunc({x})", np.trunc,
     "The whole number next to it on the side of 0.", "[-1.5, 1.5]", "[-1.,  1.]", kept="biu",
-    gradient=None,
+    gradient="0",
 )
 
 _exponentials = Group("Exponentials and logarithms")
@@ -428,7 +428,7 @@ conj = _complex.unary(
 imag = _complex.unary(
     "imag", {"": "{x}.imag", "b": "False"}, np.imag,
     "The imaginary part; of real numbers 0.", "[1 + 2j]", "[2.]", types=_part_of,
-    gradient=None,
+    gradient="0",
 )
 real = _complex.unary(
     "real", "{x}.real", np.real,

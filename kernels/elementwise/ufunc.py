@@ -51,8 +51,8 @@ class Elementwise:
         near: from a number and another operand to what is computed with in its place.
         by_name: whether ``out`` is given by its name only.
         derivatives: by the operand's name, the expression of its gradient, over ``{g}``, that of the result, the operands and
-            the ``{result}``, or one for complex numbers under ``"c"`` and for real ones under ``""``; None of an operand on
-            which the result does not depend smoothly. Without it there is no gradient.
+            the ``{result}``, or one for complex numbers under ``"c"`` and for real ones under ``""``; ``"0"`` of an operand
+            with which the result changes by steps only, None of one that it has no part in. Without it there is no gradient.
 
     Attributes:
         function: the operation: of the operands, and ``out``.
@@ -201,6 +201,8 @@ def _rule(name: str, expression: str | Mapping[str, str] | None, module: str) ->
         return _rule_by_kind(name, expression, module)
     if expression == "{g}":
         return lambda g: g
+    if expression == "0":
+        return _nothing
     names = names_in(expression)
     made: list[Callable[..., aiodev.Array]] = []
 
@@ -212,6 +214,11 @@ def _rule(name: str, expression: str | Mapping[str, str] | None, module: str) ->
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     rule.__signature__ = inspect.Signature([inspect.Parameter(own, kind) for own in names])  # type: ignore[attr-defined]
     return rule
+
+
+def _nothing(g: Any) -> aiodev.Array | None:
+    """Zeros, whatever the gradient of the result, as in PyTorch: infinite ones too. Where steps are traced there are none."""
+    return aiodev.zeros(g.shape, g.dtype, g.device) if isinstance(g, aiodev.Array) else None
 
 
 def _rule_by_kind(name: str, expressions: Mapping[str, str], module: str) -> Callable[..., Any]:

@@ -101,10 +101,10 @@ def _tensordot_second(g: Any, x1: Any, shapes: Any, axes: Any) -> aiodev.Array:
     return product.transpose(*(order.index(a) for a in range(len(second)))) if order else product
 
 
-def _norm_gradient(g: Any, x: Any, result: Any, axis: Any, keepdims: bool, ord: float) -> aiodev.Array | None:
+def _norm_gradient(g: Any, x: Any, result: Any, axis: Any, keepdims: bool, ord: float) -> aiodev.Array:
     """0 where the norm is 0, and where it has none, as at a single 0 of the sum of absolute values, or of powers below 1."""
     if ord == 0:
-        return None
+        return aiodev.zeros(x.shape, g.dtype, g.device)
     if ord == 1:
         return multiply(broadcast_back(g, x.shape, axis, keepdims), sign(x))
     if ord in (math.inf, -math.inf):

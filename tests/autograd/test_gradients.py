@@ -281,6 +281,38 @@ async def test_second_gradients_of_elementwise_functions(name: str) -> None:
     await autograd.gradgradcheck(getattr(kernels, name), of_elementwise(name))
 
 
+STEPS = "floor", "ceil", "round", "trunc", "sign", "floor_divide", "copysign"
+
+
+@pytest.mark.parametrize("name", STEPS)
+async def test_what_changes_by_steps_has_gradients_of_zeros(name: str) -> None:
+    """As in PyTorch, and not none: of what else the loss is made of there are gradients, pass after pass."""
+    function = getattr(kernels, name)
+    x, y = (autograd.Variable(on_device([0.5, 1.25, np.inf])) for _ in range(2))
+    for _ in range(3):
+        x.grad = y.grad = None
+        result = function(y) if len(TABLE[name].operands) == 1 else function(on_device([2.0, 5.0, 1.0]), y)
+        await autograd.backward((result * x).sum())
+        assert await y.grad.tolist() == [0.0, 0.0, 0.0]
+        np.testing.assert_array_equal(await x.grad.numpy(), await result.numpy())
+
+
+async def test_a_norm_that_counts_has_gradients_of_zeros() -> None:
+    """It changes by steps as well."""
+    x = autograd.Variable(on_device([0.0, 2.0]))
+    await autograd.backward(linalg.vector_norm(x, ord=0))
+    assert await x.grad.tolist() == [0.0, 0.0]
+
+
+async def test_steps_among_others_of_a_fused_function() -> None:
+    """They add nothing to its gradient; a function of nothing else has zeros."""
+    for step, expected in (lambda x: kernels.floor(x) * x + kernels.sign(x), 2.0), (lambda x: kernels.round(x), 0.0):
+        function = kernels.fused(step)
+        x = autograd.Variable(on_device([2.75]))
+        await autograd.backward(function(x).sum())
+        assert await x.grad.item() == expected
+
+
 #: Public functions that have no gradient, by why.
 WITHOUT = {
     "the result is of integers or truth values": (
@@ -288,7 +320,6 @@ WITHOUT = {
         "isnan less less_equal logical_and logical_not logical_or logical_xor not_equal signbit bitwise_and bitwise_invert "
         "bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor linalg.matrix_rank"
     ),
-    "the result does not change where the argument does, but for steps": "ceil floor round trunc floor_divide",
     "how many elements there are depends on their values, so it is awaited, and indices of them are taken instead": (
         "select unique_all unique_counts unique_inverse unique_values"
     ),
