@@ -10,6 +10,7 @@ import aiodev
 from aiodev.kernels.arguments import checked_axis
 from aiodev.kernels.elementwise.conversion import astype
 from aiodev.kernels.elementwise.table import divide, equal, multiply, subtract
+from aiodev.kernels.elementwise.ufunc import differentiable
 from aiodev.kernels.manipulation.joining import concat
 from aiodev.kernels.manipulation.views import flip
 from aiodev.kernels.reductions import all, any, argmax, argmin, count_nonzero, max, mean, min, prod, std, sum, var
@@ -69,12 +70,20 @@ def _prod_gradient(g: Any, x: Any, axis: Axis, keepdims: bool) -> aiodev.Array:
 
 
 def _var_gradient(g: Any, x: Any, axis: Axis, correction: float, keepdims: bool) -> aiodev.Array:
-    scaled = multiply(g, 2.0 / (_count(x.shape, axis) - correction)) if x.size else g
+    """Infinite, or NaN, where a correction leaves no elements to divide by, as the variance is."""
+    freedom = _count(x.shape, axis) - correction
+    scaled = multiply(g, 2.0 / freedom if freedom > 0 else math.inf) if x.size else g
     return multiply(broadcast_back(scaled, x.shape, axis, keepdims), subtract(x, mean(x, axis=axis, keepdims=True)))
 
 
+#: The gradient of a variance whose root the result is; 0 where that is, as in PyTorch.
+_of_root = differentiable(
+    "std_gradient", "np.float32(0) if {root} == 0 else np.divide({slope}, {root} + {root})", ("slope", "root")
+)
+
+
 def _std_gradient(g: Any, x: Any, result: Any, axis: Axis, correction: float, keepdims: bool) -> aiodev.Array:
-    return _var_gradient(divide(g, multiply(result, 2.0)), x, axis, correction, keepdims)
+    return _var_gradient(_of_root(g, result), x, axis, correction, keepdims)
 
 
 sum.operation.gradient(x=lambda g, shapes, axis, keepdims: broadcast_back(g, shapes["x"], axis, keepdims))

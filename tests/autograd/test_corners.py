@@ -126,6 +126,31 @@ async def test_second_gradients_of_determinants_of_larger_singular_matrices() ->
         await again.numpy()
 
 
+@pytest.mark.parametrize("name", ["var", "std"])
+@pytest.mark.parametrize("axis", [None, 1])
+async def test_gradients_of_variances_that_are_none(name: str, axis: int | None) -> None:
+    """Where a correction leaves no elements to divide by they are infinite, or NaN, as the variance is, and not an error."""
+    function = getattr(kernels, name)
+    for correction in (4, 5, 2.5):
+        own = variable([[1.0, 2.0], [3.0, 3.0]])
+        await function(own, axis=axis, correction=correction).sum().backward()
+        found = await own.grad.numpy()
+        if axis is not None or correction != 2.5:
+            assert not np.isfinite(found).any()
+            assert np.isinf(found[0]).all() or name == "std"
+
+
+async def test_the_gradient_of_the_spread_of_equal_numbers() -> None:
+    """It is 0, as in PyTorch, and so are those of it; beside it are others."""
+    own = variable([[3.0, 3.0, 3.0], [1.0, 2.0, 4.0]])
+    (found,) = await autograd.grad(kernels.std(own, axis=1).sum(), [own], create_graph=True)
+    values = np.array([1.0, 2.0, 4.0])
+    np.testing.assert_allclose(await found.numpy(), [[0.0] * 3, (values - values.mean()) / (3 * values.std())], 1e-12)
+    await autograd.gradgradcheck(lambda x: kernels.std(x, axis=1), [variable([[1.0, 2.0, 4.0]])])
+    (again,) = await autograd.grad((found * found).sum(), [own])
+    assert await again[0].tolist() == [0.0] * 3 and np.allclose(await again.numpy(), 0.0)
+
+
 # What PyTorch has
 
 Case = tuple[Callable[..., Any], Callable[[Any], Callable[..., Any]], list[Any]]

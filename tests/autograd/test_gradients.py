@@ -715,6 +715,7 @@ AT_RANDOM: dict[str, Callable[[Any, st.DataObject], Any]] = {
     "min": of_an_axis("min", lambda torch, x, axis: x.amin(axis)),
     "prod": of_an_axis("prod", lambda torch, x, axis: x.prod(axis)),
     "var": of_an_axis("var", lambda torch, x, axis: x.var(axis, correction=0)),
+    "std": of_an_axis("std", lambda torch, x, axis: x.std(axis, correction=0)),
     "cumulative_sum": of_an_axis("cumulative_sum", lambda torch, x, axis: x.cumsum(axis)),
     "cumulative_prod": of_an_axis("cumulative_prod", lambda torch, x, axis: x.cumprod(axis)),
     "sort": of_an_axis("sort", lambda torch, x, axis: x.sort(axis).values),
