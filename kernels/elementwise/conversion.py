@@ -44,7 +44,7 @@ _clip = Elementwise(
     derivatives={
         "x": "{g} if {min} <= {x} and {x} <= {max} else np.float32(0)",
         "min": "{g} if {x} < {min} and {min} < {max} else np.float32(0)",
-        "max": "{g} if {x} > {max} or {min} >= {max} else np.float32(0)",
+        "max": "{g} if {x} > {max} or {min} > {max} or ({min} == {max} and {x} < {max}) else np.float32(0)",
     },
 ).function  # fmt: skip
 _clip_below = Elementwise(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import itertools
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
@@ -311,6 +312,16 @@ async def test_steps_among_others_of_a_fused_function() -> None:
         x = autograd.Variable(on_device([2.75]))
         await autograd.backward(function(x).sum())
         assert await x.grad.item() == expected
+
+
+async def test_what_is_clipped_is_of_one_operand() -> None:
+    """Where it is equal to both bounds, of ``x``, as in PyTorch; where these are the other way round, of the upper one."""
+    values = [0.0, 1.0, 2.0]
+    for x, low, high in itertools.product(values, repeat=3):
+        operands = [autograd.Variable(on_device([value])) for value in (x, low, high)]
+        await autograd.backward(kernels.clip(*operands))
+        expected = (0, 0, 1) if low > high or x > high or (x < low == high) else (0, 1, 0) if x < low else (1, 0, 0)
+        assert tuple([await one.grad.item() for one in operands]) == expected, (x, low, high)
 
 
 #: Public functions that have no gradient, by why.
