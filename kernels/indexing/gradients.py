@@ -10,11 +10,13 @@ import numpy as np
 
 import aiodev
 from aiodev.kernels.arguments import checked_axis, repeated
-from aiodev.kernels.elementwise.table import add, imag, multiply, real
-from aiodev.kernels.indexing import bodies
+from aiodev.kernels.elementwise.conversion import where
+from aiodev.kernels.elementwise.table import add, imag, multiply, not_equal, real, subtract
+from aiodev.kernels.indexing import bodies, search
 from aiodev.kernels.indexing.put import scatter_add
 from aiodev.kernels.indexing.search import searchsorted
 from aiodev.kernels.indexing.take import middle, mode_of, take, take_along_axis
+from aiodev.kernels.scans import cumulative_sum
 from aiodev.kernels.sorting import argsort, sort
 
 __all__ = ["scattered", "scattered_places"]
@@ -82,6 +84,17 @@ def _sort_gradient(g: Any, x: Any, axis: int, descending: bool) -> aiodev.Array:
     return take_along_axis(g, argsort(order, axis=axis), axis=axis)
 
 
+def _gather_gradient(g: aiodev.Array, mask: aiodev.Array) -> aiodev.Array:
+    """Each selected element's, which is where as many were selected as up to it."""
+    if not mask.size:
+        return g
+    chosen = not_equal(mask, 0)
+    last = subtract(cumulative_sum(chosen, dtype=np.int64), 1)
+    return where(chosen, take(g, last, mode="clip"), 0.0)
+
+
+search._gather.operation.gradient(mask=None, x=_gather_gradient, starts=None)
+search._gather.operation.holomorphic = True
 take.operation.gradient(x=_take_gradient)
 take_along_axis.operation.gradient(
     x=lambda g, indices, shapes, axis, mode: scattered_along(

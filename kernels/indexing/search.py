@@ -111,10 +111,7 @@ class Selection:
     def cut(self, room: aiodev.Array, count: int) -> aiodev.Array:
         """What is in use of such room, in memory of its own, on the stream of the call, whichever is current by now."""
         with self.stream:
-            out = aiodev.empty(count, room.dtype, self.mask.device)
-        if count:
-            self.stream.copy(out, room[:count])
-        return out
+            return room[:count].copy()
 
 
 def put_selected(x: aiodev.Array, mask: aiodev.Array, values: aiodev.Array) -> None:
@@ -156,7 +153,8 @@ class Counted(Generic[T]):
 def select(condition: aiodev.Array, x: aiodev.Array, /) -> Coroutine[Any, Any, aiodev.Array]:
     """The elements of ``x`` where ``condition`` is not 0, in C order: NumPy's ``x[condition]``.
 
-    Waits until the device has counted them, without blocking the loop.
+    Waits until the device has counted them, without blocking the loop. The elements are those at the call. Gradients go to what
+    was selected.
 
     Raises:
         ValueError: the shapes differ.
@@ -234,7 +232,7 @@ def _part(selection: Selection, places: aiodev.Array, shape: tuple[int, ...], d:
 
 def flat(x: aiodev.Array) -> aiodev.Array:
     """The elements in C order."""
-    seen = x if x.is_contiguous else x.__copy__()
+    seen = x if x.is_contiguous else x.copy()
     return seen.reshape(x.size)
 
 

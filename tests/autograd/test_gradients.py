@@ -69,6 +69,7 @@ def blended(x: Any, y: Any) -> Any:
 ROWS = on_device([0, 2, 2])
 PLACES = on_device([[0, 2], [1, 1]])
 MASK = on_device([[True], [False]])
+SOME = on_device([[False, True, True], [True, False, False]])
 
 #: By name: a function, and the shapes of its operands. Those that run by default come first.
 CASES: dict[str, tuple[Callable[..., Any], Shapes]] = {
@@ -107,6 +108,8 @@ CASES: dict[str, tuple[Callable[..., Any], Shapes]] = {
     "cumulative_sum of others": (lambda x: kernels.cumulative_sum(x, axis=0, exclusive=True), [(2, 3)]),
     "cumulative_prod with an initial one": (lambda x: kernels.cumulative_prod(x, axis=1, include_initial=True), [(2, 3)]),
     "cumulative_prod of others": (lambda x: kernels.cumulative_prod(x, axis=1, exclusive=True), [(2, 3)]),
+    "select": (lambda x: kernels.select(SOME, x), [(2, 3)]),
+    "select of what was computed": (lambda x: kernels.select(SOME, (x * x).T), [(3, 2)]),
     "take of all": (lambda x: kernels.take(x, on_device([0, 5, 2])), [(2, 3)]),
     "take_along_axis": (lambda x: kernels.take_along_axis(x, PLACES, axis=1), [(2, 3)]),
     "sort": (lambda x: kernels.sort(x, axis=1, descending=True), [(2, 3)]),
@@ -222,6 +225,8 @@ EMPTY: dict[str, tuple[Callable[..., Any], Shapes]] = {
     "prod": (lambda x: kernels.prod(x, axis=0), [(0, 3)]),
     "take": (lambda x: kernels.take(x, on_device(np.zeros(0, "i8")), axis=0), [(2, 3)]),
     "advanced index": (lambda x: x[[], :], [(2, 3)]),
+    "select": (lambda x: kernels.select(on_device(np.zeros((2, 3), "?")), x), [(2, 3)]),
+    "select of none": (lambda x: kernels.select(on_device(np.zeros((0, 3), "?")), x), [(0, 3)]),
     "softmax": (kernels.softmax, [(0, 3)]),
     "layer_norm": (kernels.layer_norm, [(0, 3)]),
     "cumulative_prod": (lambda x: kernels.cumulative_prod(x, axis=1), [(0, 3)]),
@@ -314,6 +319,21 @@ async def test_steps_among_others_of_a_fused_function() -> None:
         assert await x.grad.item() == expected
 
 
+async def test_what_is_selected_is_what_a_mask_chooses() -> None:
+    """The gradients are the same, of values at the call: what is written before the count is there comes too late."""
+    values, chosen = np.arange(6.0).reshape(2, 3), await SOME.numpy()
+    for compute in (lambda x: x, lambda x: x * 1.0):
+        x, other = (autograd.Variable(on_device(values)) for _ in range(2))
+        selecting = kernels.select(SOME, compute(x))
+        with autograd.no_grad():
+            x[...] = 7.0
+        found = await selecting
+        assert (await found.numpy()).tolist() == values[chosen].tolist()
+        await autograd.backward((found * found).sum())
+        await autograd.backward((compute(other)[SOME] ** 2).sum())
+        np.testing.assert_array_equal(await x.grad.numpy(), await other.grad.numpy())
+
+
 async def test_what_is_clipped_is_of_one_operand() -> None:
     """Where it is equal to both bounds, of ``x``, as in PyTorch; where these are the other way round, of the upper one."""
     values = [0.0, 1.0, 2.0]
@@ -332,7 +352,7 @@ WITHOUT = {
         "bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor linalg.matrix_rank"
     ),
     "how many elements there are depends on their values, so it is awaited, and indices of them are taken instead": (
-        "select unique_all unique_counts unique_inverse unique_values"
+        "unique_all unique_counts unique_inverse unique_values"
     ),
     "it writes to its argument, in place": "put scatter_add random.shuffle",
     "it is the neighbour among numbers of floating point": "nextafter",
