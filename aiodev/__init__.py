@@ -90,6 +90,8 @@ from aiodev._kernel.operation import Operation, operation
 if _TYPE_CHECKING:
     import numpy as _numpy
 
+    # Those above on the ladder are imported for type checkers by who uses them.
+    from aiodev import autograd as autograd, lang as lang, profiler as profiler, testing as testing
     from aiodev._core.streams.capacity import StreamFullError
     from aiodev._graph.capture import capture
     from aiodev._graph.graph import Graph
@@ -188,6 +190,8 @@ _ON_FIRST_USE = {
     "capture": "aiodev._graph.capture",
     "make_graphed": "aiodev._graph.graphed",
 }
+#: Public modules that need nothing else to be installed; not in ``__all__``, as ``import *`` would import all of them.
+_MODULES = "array_api", "autograd", "kernels", "lang", "optim", "profiler", "testing"
 
 
 def _own(value: _Any) -> _Any:
@@ -208,14 +212,15 @@ if _settings.top:
 
 
 def __dir__() -> list[str]:
-    """The public names, and the public modules that have been imported."""
-    modules = ("autograd", "kernels", "lang", "optim", "profiler", "testing")
-    return [*__all__, "__version__", *(name for name in modules if name in globals())]
+    """The public names, and the public modules, which are imported when they are first asked for."""
+    return [*__all__, "__version__", *_MODULES]
 
 
 def __getattr__(name: str) -> object:
     if name in _ON_FIRST_USE:
         return globals().setdefault(name, _own(getattr(_import_whole(_ON_FIRST_USE[name]), name)))
+    if name in _MODULES:
+        return _import_whole(f"{__name__}.{name}")
     if name in _FOREIGN:  # ml_dtypes defines it, which need not be there, and takes its time
         return globals().setdefault(name, _parse_dtype(name))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -230,6 +230,20 @@ def test_every_public_name_is_there() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("name", ["array_api", "autograd", "kernels", "lang", "optim", "profiler", "testing"])
+def test_public_modules_are_imported_when_they_are_asked_for(name: str) -> None:
+    """``import aiodev`` is enough, and names them; it loads none that it has no need of itself."""
+    done = run_python(
+        "import aiodev\n"
+        f"is_late = {name!r} != 'lang'\n"
+        f"assert {name!r} in dir(aiodev) and ({name!r} in vars(aiodev)) != is_late\n"
+        f"module = aiodev.{name}\n"
+        f"assert module is sys.modules['aiodev.{name}'] is vars(aiodev)[{name!r}]\n"
+        "assert not hasattr(aiodev, 'nonsense') and not hasattr(aiodev, 'dasks')\n"
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_kernels_from_the_root_are_refused() -> None:
     """``import kernels`` would make a second copy of every kernel; the error says what to import instead."""
     done = run_python("import kernels")
