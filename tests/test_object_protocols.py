@@ -282,9 +282,9 @@ def test_properties_that_differ_in_extras_are_not_equal() -> None:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_dir_lists_public_names(name: str) -> None:
-    """What completion offers: what there is for programs, no private modules and no imports."""
+    """What completion offers: what there is for programs, imported or not, no private modules and no imports."""
     module = importlib.import_module(name)
-    modules = {"__version__", "autograd", "kernels", "lang", "optim", "profiler", "testing"}
+    modules = {"__version__", "array_api", "autograd", "kernels", "lang", "optim", "profiler", "testing"}
     submodules = modules if name == "aiodev" else set()
     assert set(dir(module)) == {*module.__all__, *submodules}
     assert all(hasattr(module, listed) for listed in dir(module))
