@@ -102,6 +102,7 @@ def child():
 
 in_child(child)
 gate.open()
+stream.synchronize_blocking(30)  # the default stream, on which one is added, does not wait for the copy by itself
 assert (x + 1).numpy_blocking().tolist() == [8] * 3
 """)
 
