@@ -113,7 +113,7 @@ def program_frame(frame: FrameType | None) -> FrameType | None:
         code = frame.f_code
         first = site_of(id(code))
         if first is None:
-            first = _enter(code, is_library(frame))
+            first = _enter(code, is_library(frame.f_globals.get("__name__", "")))
         if first:
             return frame
         frame = frame.f_back
@@ -130,13 +130,12 @@ def _enter(code: CodeType, is_library: bool) -> int:
     return first
 
 
-def is_library(frame: FrameType) -> bool:
-    """Whether the code of ``frame`` is a library's."""
-    name = frame.f_globals.get("__name__", "")
-    while name:
-        if name in _libraries:
+def is_library(module: str) -> bool:
+    """Whether the code of a module is a library's."""
+    while module:
+        if module in _libraries:
             return True
-        name = name.rpartition(".")[0]
+        module = module.rpartition(".")[0]
     return False
 
 
@@ -154,7 +153,7 @@ def called(frame: FrameType | None) -> tuple[str | None, str | None]:
             break
         if root == "aiodev":
             call = _public_name(frame, call)
-        elif is_library(frame):
+        elif is_library(name):
             call = frame.f_code.co_qualname
         elif root not in _LOOP_LIBRARIES:
             return call, f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -18,8 +18,10 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
+from itertools import accumulate, chain, islice, repeat
+from operator import attrgetter
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import CodeType, TracebackType
 from typing import Any, NoReturn
 
 from aiodev._core import callsites
@@ -210,7 +212,7 @@ class BlockingDetector:
                 held = time.perf_counter_ns() - self._beat_ns
                 if self._stopped or self._seen is not None or held < self.threshold * 1e9:
                     continue
-                frames = _frames_inside_loop(_frame_of(self._thread_id))
+                frames = _frames_inside_loop(self._thread_id)
                 if not frames:  # the loop is idle: its thread has had no core
                     continue
                 self._seen = BlockingCall(frames, self._task(), self._beat_ns)
@@ -243,12 +245,11 @@ class _Frame:
 
     __slots__ = ("code", "is_own", "line")
 
-    def __init__(self, frame: FrameType) -> None:
-        self.code = frame.f_code
-        self.line = frame.f_lineno or self.code.co_firstlineno  # between two lines it is None
-        name = frame.f_globals.get("__name__", "")
-        library = self.code.co_filename.startswith(_LIBRARIES) or name.partition(".")[0] == "aiodev"
-        self.is_own = not (library or callsites.is_library(frame))
+    def __init__(self, code: CodeType, line: int | None, module: str) -> None:
+        self.code = code
+        self.line = line or code.co_firstlineno  # between two lines it is None
+        library = code.co_filename.startswith(_LIBRARIES) or module.partition(".")[0] == "aiodev"
+        self.is_own = not (library or callsites.is_library(module))
 
     def source(self) -> str:
         """The line itself."""
@@ -259,34 +260,43 @@ class _Frame:
 _uncollected = Whole()
 
 
-def _frame_of(thread_id: int) -> FrameType | None:
-    """What a thread executes; None where it has ended.
+def _stack_of(thread_id: int) -> list[tuple[CodeType, int | None, dict[str, Any]]]:
+    """The code, line and globals of what a thread executes, innermost first; nothing where it has ended.
+
+    All of it is read in one piece, by iterators of C that let nobody else have the GIL: the thread would go on, and CPython
+    3.11 has given objects that are no frames to who followed ``f_back`` meanwhile.
 
     Before 3.12 the collector may run in there, while CPython's list of threads is locked. A finalizer that lets go of the GIL
     stops the process for good then: who gets it and starts a thread waits for the list, and holds the GIL (CPython's issue
-    106883).
+    106883). It is kept off in later versions, too, for it would let go of the GIL.
     """
-    if sys.version_info >= (3, 12):
-        return sys._current_frames().get(thread_id)
+    innermost = islice(map(dict.get, iter(sys._current_frames, None), repeat(thread_id)), 1)
+    follow: Callable[[Any, Any], Any] = getattr
+    outwards = accumulate(chain(innermost, repeat("f_back")), follow)
+    rows: list[tuple[CodeType, int | None, dict[str, Any]]] = []
     with _uncollected:
         is_on = gc.isenabled()
         gc.disable()
-        try:  # without a name for all frames: this one is among them, and would keep them until the next collection
-            return sys._current_frames().get(thread_id)
+        try:
+            rows.extend(map(attrgetter("f_code", "f_lineno", "f_globals"), outwards))
+        except AttributeError:  # of the None that is behind the outermost
+            pass
         finally:
             if is_on:
                 gc.enable()
+    return rows
 
 
-def _frames_inside_loop(frame: FrameType | None) -> list[_Frame]:
+def _frames_inside_loop(thread_id: int) -> list[_Frame]:
     """The frames of what a loop runs, outermost first; none if it only waits."""
     frames: list[_Frame] = []
-    while frame is not None and frame.f_globals.get("__name__", "") not in _LOOPS:
-        if frame.f_globals.get("__name__") not in _SELECTORS:
-            frames.append(_Frame(frame))
-        frame = frame.f_back
-    frames.reverse()
-    return frames if frame is not None else []
+    for code, line, variables in _stack_of(thread_id):
+        module = variables.get("__name__", "")
+        if module in _LOOPS:
+            return frames[::-1]
+        if module not in _SELECTORS:
+            frames.append(_Frame(code, line, module))
+    return []
 
 
 #: Modules whose frames are the loops' own.

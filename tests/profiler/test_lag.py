@@ -155,7 +155,7 @@ async def test_loop_that_waits_holds_nothing() -> None:
     def looks_idle() -> bool:
         until = time.monotonic() + 30
         while time.monotonic() < until:
-            if not blocking._frames_inside_loop(sys._current_frames()[loops_thread]):
+            if not blocking._frames_inside_loop(loops_thread):
                 return True
         return False
 
@@ -174,7 +174,7 @@ import faulthandler, gc, os, sys, threading, time
 from aiodev.profiler import blocking
 
 faulthandler.dump_traceback_later(30, exit=True)
-frame_of = {frame_of}
+stack_of = {stack_of}
 null = os.open(os.devnull, os.O_WRONLY)
 
 class Garbage:
@@ -187,7 +187,7 @@ class Garbage:
 def look():
     while not is_over.is_set():
         Garbage()
-        frame_of(0)
+        stack_of(0)
 
 is_over = threading.Event()
 gc.set_threshold(5)
@@ -209,7 +209,7 @@ print("over")
 
 def test_frames_are_taken_while_finalizers_let_go_of_the_gil() -> None:
     """And while threads start; in a process of its own, since CPython 3.11 by itself hangs there within a moment."""
-    program = FRAMES_AND_GARBAGE.format(frame_of="blocking._frame_of")
+    program = FRAMES_AND_GARBAGE.format(stack_of="blocking._stack_of")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False)
     assert done.stdout == "over\n", done.stderr
 
@@ -229,7 +229,7 @@ def test_taken_frames_are_let_go() -> None:
     try:
         thread.start()
         begun.wait(30)
-        assert blocking._frame_of(thread.ident or 0) is not None
+        assert any(code is work.__code__ for code, _, _ in blocking._stack_of(thread.ident or 0))
         is_over.set()
         thread.join()
         assert held[0]() is None
@@ -240,5 +240,44 @@ def test_taken_frames_are_let_go() -> None:
 def test_a_frame_between_two_lines_has_a_place() -> None:
     """CPython says None there: the function's first line is told, and the detector goes on."""
     code = test_a_frame_between_two_lines_has_a_place.__code__
-    frame = SimpleNamespace(f_code=code, f_lineno=None, f_globals={})
-    assert "def test_a_frame_between" in blocking._Frame(frame).source()  # type: ignore[arg-type]
+    assert "def test_a_frame_between" in blocking._Frame(code, None, __name__).source()
+
+
+def test_a_stack_is_of_one_moment() -> None:
+    """However often the threads take turns, each row's caller is the one it had: nobody goes on while they are read."""
+    begun, is_over = threading.Event(), threading.Event()
+
+    def even(depth: int) -> None:
+        if depth:
+            odd(depth - 1)
+
+    def odd(depth: int) -> None:
+        if depth:
+            even(depth - 1)
+
+    def work() -> None:
+        begun.set()
+        while not is_over.is_set():
+            even(40)
+
+    def seen() -> int:
+        """How many calls were under way."""
+        names = [code.co_name for code, _, _ in blocking._stack_of(thread.ident or 0) if code in mine]
+        assert names[-1:] == ["work"]
+        calls = names[-2::-1]
+        assert calls == ["even", "odd"] * (len(calls) // 2) + ["even"] * (len(calls) % 2)
+        return len(calls)
+
+    mine = {function.__code__ for function in (even, odd, work)}
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert begun.wait(30)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        deepest = max(seen() for _ in range(3000))
+    finally:
+        sys.setswitchinterval(interval)
+        is_over.set()
+        thread.join()
+    assert deepest > 1

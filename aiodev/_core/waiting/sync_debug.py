@@ -113,7 +113,7 @@ def about_to_block(starting: bool = False) -> None:
 
 def _is_ours(frame: FrameType) -> bool:
     name = frame.f_globals.get("__name__", "")
-    return name.startswith("aiodev.") or callsites.is_library(frame)
+    return name.startswith("aiodev.") or callsites.is_library(name)
 
 
 def _identify(frame: FrameType, value: str | None, starting: bool) -> tuple[str, str]:
