@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiodev._array.dtypes import DType, row_of
 from aiodev._array.layout import Shape, packed_strides
-from aiodev._array.tuning import MOST_FORMS
+from aiodev._array.tuning import MOST_DIMENSIONS, MOST_FORMS
 from aiodev._core.bounded_table import oldest
 
 if TYPE_CHECKING:
@@ -86,7 +86,11 @@ class Form:
 
 
 def form_of(device: Device, dtype: DType, shape: Shape, strides: Shape | None, writable: bool) -> Form:
-    """The form of an array; ``strides`` None for C order without gaps."""
+    """The form of an array; ``strides`` None for C order without gaps.
+
+    Raises:
+        ValueError: it has more dimensions than arrays of NumPy have, which it could not be read into.
+    """
     what = device, dtype, shape, strides, writable
     form = _forms.get(what)
     if form is not None:
@@ -105,6 +109,8 @@ def form_of(device: Device, dtype: DType, shape: Shape, strides: Shape | None, w
 
 def _make_key(form: Form) -> Key:
     ndim = len(form.shape)
+    if ndim > MOST_DIMENSIONS:
+        raise ValueError(f"shape of {ndim} dimensions: an array has at most {MOST_DIMENSIONS}, as NumPy's have")
     made = Key((form.device, f"A{ndim}{row_of(form.dtype).code}{'C' if form.packed else 'A'}", form.writable))
     return _keys.setdefault((form.device, form.dtype, ndim, form.packed, form.writable), made)
 

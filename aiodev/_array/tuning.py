@@ -35,8 +35,8 @@ PIECES: Final = 16
 
 # What is remembered
 
-#: Dimensions of arrays that native code makes, as many as NumPy's have. Larger: more words on its stack; smaller: Python makes
-#: more of them.
+#: Dimensions of arrays: the limit of NumPy. Larger: arrays that cannot be read, and more words on the stack of native
+#: code; smaller: programs of NumPy's that cannot be written.
 MOST_DIMENSIONS: Final = 64
 #: Forms in the table; when it is full, the oldest are forgotten. Larger: more memory for programs of many shapes, half a
 #: kilobyte each; smaller: forms are made again, and kernels of their arrays looked up anew. Attention over a cache that grows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from native import load_native
 
 import aiodev
+from aiodev import kernels
 from aiodev._array import form as form_module
 from aiodev._array.tuning import MOST_FORMS
 
@@ -54,3 +56,24 @@ def test_forms_are_bounded(index: str) -> None:
     same = getattr(x, index)(...)._form
     assert same is not x._form and same in forms and on_device(host)._form is same
     forget_all()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda x: aiodev.empty((1,) * 65, device="cpu"),
+        lambda x: aiodev.zeros((1,) * 65, device="cpu"),
+        lambda x: x[None],
+        lambda x: x.reshape((1,) * 65),
+        lambda x: aiodev.broadcast_to(x, (2, *x.shape)),
+        lambda x: kernels.stack([x, x]),
+        lambda x: kernels.random.normal(shape=(1,) * 65, device="cpu"),
+    ],
+)
+def test_no_array_has_more_dimensions_than_numpys(ask: Callable[[aiodev.Array], aiodev.Array]) -> None:
+    """It could not be read: it is refused where it would be made, each time; as many as NumPy's have are fine."""
+    x = aiodev.ones((1,) * 64, device="cpu")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="shape of 65 dimensions: an array has at most 64"):
+            ask(x)
+    assert (x + 1).numpy_blocking() == np.full(x.shape, 2)
