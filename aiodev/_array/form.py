@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 __all__ = ["Form", "Key", "form_of", "has_no_gaps"]
 
 
+#: Lengths and distances are words of 64 bits, also where nothing lies there, as in a view of one element many times.
+GREATEST_LENGTH = (1 << 63) - 1
+
+
 class Key(tuple[Any, ...]):
     """What kernels are compiled for, (device, descriptor, writable), as one object, told from others by identity."""
 
@@ -89,12 +93,14 @@ def form_of(device: Device, dtype: DType, shape: Shape, strides: Shape | None, w
     """The form of an array; ``strides`` None for C order without gaps.
 
     Raises:
-        ValueError: it has more dimensions than arrays of NumPy have, which it could not be read into.
+        ValueError: it has more dimensions, or a greater length, than arrays of NumPy have, which it could not be read into.
     """
     what = device, dtype, shape, strides, writable
     form = _forms.get(what)
     if form is not None:
         return form
+    if shape and max(shape) > GREATEST_LENGTH:
+        raise ValueError(f"shape {shape}: the length {max(shape)} is no 64-bit number")
     made = _new(Form)
     made.device, made.dtype, made.shape = device, dtype, shape
     made.itemsize = itemsize = dtype.itemsize
