@@ -183,6 +183,18 @@ def test_a_job_that_kills_its_workers_fails(
     fails_once(workers, tmp_path, monkeypatch, "exit status 7")
 
 
+def test_a_system_without_another_process_is_named(
+    workers: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not as a worker that died."""
+
+    def refuse(self: WorkerPool) -> Any:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(WorkerPool, "_start", refuse)
+    fails_once(workers, tmp_path, monkeypatch, "no compile worker can be started: [Errno 11] Resource temporarily unavailable")
+
+
 def test_the_current_directory_is_not_imported_from(
     workers: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,7 +259,8 @@ def test_a_job_that_never_ends_fails(workers: WorkerPool, tmp_path: Path, monkey
     outcomes: Outcomes = queue.SimpleQueue()
     workers.submit(job(fill, tmp_path, "aa" * 32), outcomes.put)
     error = outcomes.get(timeout=60)
-    assert isinstance(error, CompileError) and "exit status -9" in error.log
+    assert isinstance(error, CompileError) and "exit status -9; it took longer" in error.log
+    assert error.__cause__ is None  # it is the kernel's doing, and not tried again
     monkeypatch.undo()
     workers.submit(job(fill, tmp_path, "aa" * 32), outcomes.put)
     assert outcomes.get(timeout=60) is None
@@ -423,7 +436,7 @@ async def test_a_loading_thread_that_dies(
 async def test_a_loading_thread_that_cannot_be_started(
     own_service: service_module.Service, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """The launch fails, and says so; a later one, of another kernel, tries again."""
+    """The launch fails, and says so; a later one tries again."""
     await aiodev.init("cpu")
 
     class Refused(threading.Thread):
@@ -454,6 +467,62 @@ async def test_a_loading_thread_that_cannot_be_started(
         done, x = launch(6)
         await done
         assert (await x.numpy()).tolist() == [6, 6, 6]
+
+
+@pytest.mark.parametrize("want", ["a thread", "a process", "memory", "memory of the system"])
+async def test_a_kernel_that_failed_for_want_of_something_is_tried_again(
+    own_service: service_module.Service, monkeypatch: pytest.MonkeyPatch, want: str
+) -> None:
+    """By the next launch, when there may be enough: for the failed one's entry, for all variants that shared it."""
+    await aiodev.init("cpu")
+    nobodys = float(time.time_ns() % 2**31)  # so that no other run has left its code
+
+    @aiodev.kernel
+    def put(i: int, x: Any, value: Any) -> None:
+        x[i] = value + nobodys
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("can't start new thread") if want == "a thread" else BlockingIOError(11, "none left")
+
+    def run_out(*_: Any) -> Any:
+        raise MemoryError("no room")
+
+    x = aiodev.zeros(3, device="cpu")
+    with monkeypatch.context() as patch:
+        if want == "a thread":
+            patch.setattr(threading.Thread, "start", refuse)
+        elif want == "a process":
+            patch.setattr(own_service.workers, "_start", refuse)
+        elif want == "memory":
+            patch.setattr(service_module, "cache_key", run_out)
+        else:
+            patch.setattr(pool, "CODE", "import os; os.kill(os.getpid(), 9)")
+        for value in (1, True, 2):  # an int and a bool may be packed as one type
+            with anyio.fail_after(60), pytest.raises(CompileError):
+                await put[3, aiodev.Stream("cpu")](x, value)
+        entry = put._loading_of((x, 1), None).entry
+    for value in (3, True):
+        with anyio.fail_after(60):
+            await put[3, aiodev.Stream("cpu")](x, value)
+        assert (await x.numpy()).tolist() == [value + nobodys] * 3
+    assert put._loading_of((x, 1), None).entry == entry
+
+
+async def test_a_kernel_that_does_not_compile_is_not_tried_again() -> None:
+    """However often it is launched."""
+
+    @aiodev.kernel
+    def wrong(i: int, x: Any) -> None:
+        x[i] = "text"
+
+    x = aiodev.zeros(3, device="cpu")
+    for _ in range(2):
+        with pytest.raises(CompileError):
+            await wrong[3, aiodev.Stream("cpu")](x)
+    failed = wrong._loading_of((x,), None)
+    with pytest.raises(CompileError):
+        await wrong[3, aiodev.Stream("cpu")](x)
+    assert wrong._loading_of((x,), None) is failed
 
 
 def test_a_thread_of_the_pool_goes_on(workers: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,22 @@ def _resident(pid: int) -> int:
         return 0
 
 
+def _without_worker(kernel: str, error: BaseException) -> CompileError:
+    failure = CompileError(kernel, f"no compile worker can be started: {error}; raise the limit of processes, files or memory")
+    failure.__cause__ = error
+    return failure
+
+
+def _died(kernel: str, error: BaseException, status: int | None) -> CompileError:
+    """What a job fails with; its cause is one of the system's errors where the system has killed the worker."""
+    why = f"; {error}" if isinstance(error, TimeoutError) else ""
+    log = f"the compile worker died, twice (exit status {status}{why}); its messages are on standard error"
+    failure = CompileError(kernel, log)
+    if not why and status == -9:  # SIGKILL
+        failure.__cause__ = ChildProcessError("the worker was killed, which the system does where memory runs out")
+    return failure
+
+
 class WorkerPool:
     """Up to ``size`` worker processes, each fed by a thread of this one.
 
@@ -153,15 +169,16 @@ class WorkerPool:
         """Have ``worker``, or its replacement, compile a job; returns the living worker and the outcome."""
         name, spec, data, directory = job
         message = (name, spec._replace(function=placeholder), data, directory)
-        status: int | None = None
+        failure = CompileError(spec.name, "no compile worker was asked")
         for _ in range(2):
             try:
                 if worker is None or worker.poll() is not None:
                     self._end(worker)
+                    worker = None
                     worker = self._start()
                 reply = self._ask(worker, message)
-            except (EOFError, OSError):
-                status = self._end(worker)
+            except (EOFError, OSError) as error:
+                failure = _without_worker(spec.name, error) if worker is None else _died(spec.name, error, self._end(worker))
                 worker = None
                 continue
             except Exception as error:  # what cannot be packed or read: those who wait must hear of it, and the thread go on
@@ -172,8 +189,7 @@ class WorkerPool:
                 self._end(worker)
                 worker = None
             return worker, reply
-        log = f"the compile worker died, twice (exit status {status}); its messages are on standard error"
-        return worker, CompileError(spec.name, log)
+        return worker, failure
 
     def _start(self) -> subprocess.Popen[bytes]:
         import subprocess  # costly to import, and not needed where all kernels are in the cache
@@ -189,6 +205,7 @@ class WorkerPool:
         send(worker.stdin, message)
         if not _readable(worker.stdout, WORKER_PATIENCE):
             worker.kill()
+            raise TimeoutError(f"it took longer than {WORKER_PATIENCE:g} s")
         return receive(worker.stdout)
 
     def _end(self, worker: subprocess.Popen[bytes] | None) -> int | None:

@@ -67,23 +67,30 @@ class PendingKernel:
         entry: the backend's entry; its launches are held until the outcome is known to be good.
         ready: the code is there.
         error: why it will never be.
+        may_pass: that is for want of memory, threads, processes or files, so another launch may have more luck.
         awaited: somebody waits for the outcome.
     """
 
-    __slots__ = ("__weakref__", "_callbacks", "_lock", "awaited", "backend", "entry", "error", "ready", "snapshot", "spec")
+    __slots__ = ("__weakref__", "_callbacks", "_lock", "awaited", "backend", "entry", "error", "may_pass", "ready", "snapshot",
+                 "spec")  # fmt: skip
 
-    def __init__(self, backend: BackendHandle, spec: KernelSpec, snapshot: Snapshot) -> None:
+    def __init__(self, backend: BackendHandle, spec: KernelSpec, snapshot: Snapshot, entry: int | None = None) -> None:
         self.backend = backend
         self.spec = spec
         self.snapshot = snapshot
         self.ready = False
         self.error: BaseException | None = None
+        self.may_pass = False
         self.awaited = False
         self._lock = threading.RLock()  # re-entrant: a finalizer, or a signal's handler, may launch
         self._callbacks: list[Callable[[BaseException | None], object]] = []
-        self.entry: int = backend.backend.reserve_entry()
+        self.entry: int = backend.backend.reserve_entry() if entry is None else entry
         trace.entries[self.entry] = trace.TracedKernel(spec.name, spec.ndim, spec.arguments)
         by_entry[self.entry] = self
+
+    def again(self) -> PendingKernel:
+        """Another attempt, with the same entry, of one that has failed."""
+        return PendingKernel(self.backend, self.spec._replace(key=""), capture(self.spec.function), self.entry)
 
     def when_done(self, callback: Callable[[BaseException | None], object]) -> None:
         """Call ``callback(error or None)`` when the outcome is known."""
@@ -101,6 +108,7 @@ class PendingKernel:
     def finish(self, error: BaseException | None) -> None:
         """Set the outcome, and call the callbacks."""
         with self._lock:
+            self.may_pass = error is not None and _may_pass(error)
             self.error, self.ready = error, error is None
             self.snapshot = Snapshot()  # let go of what the body refers to
             callbacks, self._callbacks = self._callbacks, []
@@ -307,6 +315,12 @@ def _failure(loading: PendingKernel, log: str, cause: BaseException) -> CompileE
     failure = CompileError(loading.spec.name, log)
     failure.__cause__ = cause
     return failure
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether a kernel has no code because the process or the system had too little of something at the time."""
+    cause = error.__cause__
+    return isinstance(cause, OSError | MemoryError) or (isinstance(cause, RuntimeError) and "new thread" in str(cause))
 
 
 def _nothing(i: int, x: Any) -> None:

@@ -100,7 +100,7 @@ class Specializations:
         self._misses, self._patience = 0, 1
 
     def of(self, args: tuple[Any, ...], device: Device) -> Specialization:
-        """The specialization for these arguments; a new one begins to load.
+        """The specialization for these arguments; a new one begins to load, as does one that failed by what may have passed.
 
         Raises:
             LaunchError: an argument does not fit.
@@ -112,6 +112,8 @@ class Specializations:
                 specialization = self._known.get((device, keys))
                 if specialization is None:
                     specialization = self._known[device, keys] = self._make(keys, args, device)
+        elif specialization.loading.may_pass:
+            self._load_again(specialization)
         return specialization
 
     def launched_on(self, device_type: str) -> bool:
@@ -187,3 +189,14 @@ class Specializations:
         loading = PendingKernel(registry.handle(device.type), spec, capture(spec.function))
         service.load(loading)
         return loading
+
+    def _load_again(self, specialization: Specialization) -> None:
+        """Another attempt, which all variants share that shared the one that has failed."""
+        with self._lock:
+            failed = specialization.loading
+            if failed.may_pass:
+                loading = failed.again()
+                for known in self._known.values():
+                    if known.loading is failed:
+                        known.loading = loading
+                service.load(loading)
