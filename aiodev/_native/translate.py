@@ -72,23 +72,45 @@ _METHODS: dict[str, Intrinsic] = {
 }
 
 
+class Definition(ir.Function):  # type: ignore[misc]  # llvmlite has no types
+    """A function that is let go of, but for its text, once it is complete.
+
+    What it is made of refers to each other. All functions of a package are a hundred thousand objects: the collector would walk
+    them again and again while they are made, and hold the GIL for a tenth of a second when it finds them.
+    """
+
+    _text = ""
+
+    def write(self) -> None:
+        """Keep the text in place of the instructions; who calls it needs its type alone."""
+        self._text = super().__str__()
+        for block in self.blocks:
+            block.instructions.clear()
+            block.terminator = None
+        self.blocks.clear()
+
+    def __str__(self) -> str:
+        return self._text or str(super().__str__())
+
+
 class Module:
     """Functions as they are translated; ``ir`` is LLVM's view of them."""
 
     def __init__(self, name: str) -> None:
         self.ir = ir.Module(name)
-        self._done: dict[Function, ir.Function] = {}
+        self._done: dict[Function, Definition] = {}
         self._under_way: set[Function] = set()
         self._trees: dict[str, dict[tuple[str, int], ast.FunctionDef]] = {}
         self._signatures: dict[Function, Signature] = {}
 
-    def add(self, function: Function) -> ir.Function:
+    def add(self, function: Function) -> Definition:
         """A function, internal to the module, and all that it calls."""
         if function not in self._done:
             if function in self._under_way:
                 raise TranslationError(f"{function.name} calls itself")
             self._under_way.add(function)
-            self._done[function] = _Body(self, function).translate()
+            self._done[function] = made = _Body(self, function).translate()
+            made.write()
             self._under_way.remove(function)
         return self._done[function]
 
@@ -142,7 +164,7 @@ class _Body:
         self.raises = any(self._may_raise(node) for node in ast.walk(self.tree))
         result = _OUTCOME if self.raises else WORD
         kind = ir.FunctionType(result, [WORD] * len(self.parameters))
-        self.ir = ir.Function(module.ir, kind, module.ir.get_unique_name(function.name))
+        self.ir = Definition(module.ir, kind, module.ir.get_unique_name(function.name))
         self.ir.linkage = "internal"
         self.ir.attributes.add("nounwind")
         self.builder = ir.IRBuilder(self.ir.append_basic_block("entry"))
@@ -155,7 +177,7 @@ class _Body:
         called = self.kinds.meaning(node.func) if isinstance(node, ast.Call) else None
         return isinstance(called, Function) and may_raise(self.module.add(called))
 
-    def translate(self) -> ir.Function:
+    def translate(self) -> Definition:
         entry = self.builder.block
         self.builder.position_at_end(self.block("body"))
         for name, argument in zip(self.parameters, self.ir.args, strict=True):

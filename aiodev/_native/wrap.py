@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from aiodev._native.compile import Function, Signature
 from aiodev._native.objects import OBJECTS, TABLE
-from aiodev._native.translate import WORD, Module, may_raise
+from aiodev._native.translate import WORD, Definition, Module, may_raise
 
 __all__ = ["make_module", "symbol"]
 
@@ -29,6 +29,7 @@ def make_module(name: str, functions: Iterable[Function]) -> str:
     table.initializer = ir.Constant(table.value_type, None)
     for function in functions:
         _ROLES[function.role](module, function)
+        module.ir.globals[symbol(function)].write()
     return str(module.ir)
 
 
@@ -38,7 +39,7 @@ def symbol(function: Function) -> str:
 
 
 def _outer(module: Module, function: Function, result: ir.Type, parameters: list[ir.Type]) -> ir.IRBuilder:
-    made = ir.Function(module.ir, ir.FunctionType(result, parameters), symbol(function))
+    made = Definition(module.ir, ir.FunctionType(result, parameters), symbol(function))
     return ir.IRBuilder(made.append_basic_block("entry"))
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import itertools
 import sys
 import threading
@@ -17,6 +18,8 @@ import numpy as np
 import pytest
 from hypothesis import given as examples_of, strategies as st
 
+from aiodev._kernel.dispatch import native
+from aiodev._native import wrap
 from aiodev._native.compile import (
     External,
     boolean,
@@ -406,6 +409,30 @@ def test_what_native_code_has_not_is_refused(function: Any, message: str) -> Non
     """By its line, when it is compiled."""
     with pytest.raises(TranslationError, match=message):
         emit("test", [function])
+
+
+def test_what_code_is_made_of_is_let_go_at_once() -> None:
+    """Function by function, not by the collector: that would hold the GIL while it walks all of them, again and again."""
+    functions = [getattr(native, name) for name in native.__all__]
+    held: set[int] = set()
+
+    def instructions() -> int:
+        return sum(type(each).__module__ == "llvmlite.ir.instructions" for each in gc.get_objects())
+
+    def watched(module: Any, function: Any) -> None:
+        held.add(instructions())
+        role(module, function)
+
+    role = wrap._ROLES["method"]
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(wrap._ROLES, "method", watched)
+            text = wrap.make_module("test", functions)
+        assert text.count(" = load ") > 1000 and max(held) == instructions() == 0
+    finally:
+        gc.enable()
 
 
 def test_code_of_several_files_is_apart() -> None:
