@@ -1,7 +1,8 @@
 """Detection of what blocks a loop: which call held it, with its stack, taken while it did.
 
-A timer of the loop notes that the loop runs. A thread looks at that note; where it is older than the threshold it takes the
-frames of the loop's thread, which are those of whatever holds the loop. What holds the GIL as well is seen where it lets go of
+A timer of the loop notes that the loop runs. A thread looks at that note, several times a threshold; where it is not fresh, the
+thread takes the frames of the loop's thread, which are those of whatever holds the loop. The timer comes behind all tasks that
+are ready, so these looks tell who of them had the loop for how long. What holds the GIL as well is seen where it lets go of
 that, which is right behind the call.
 """
 
@@ -41,9 +42,11 @@ class BlockingCall:
     """A stretch in which a loop could run nothing else.
 
     Attributes:
-        duration: seconds from when the loop was last seen to run until it ran again.
+        duration: seconds from when the loop was last seen to run, or to run another task, until it ran again, or another one.
         task: the name of the task that ran; None for a callback, or where that is not known.
-        began_ns: when the loop was last seen to run, by ``time.perf_counter_ns``.
+        alone: it held the loop for longer than the threshold by itself. Else several did in turn, none for as long; of these it
+            was seen for the longest time, and ``duration`` is that of all.
+        began_ns: when the loop was last seen to run, or to run another task, by ``time.perf_counter_ns``.
 
     Example:
         >>> from aiodev import profiler
@@ -56,11 +59,12 @@ class BlockingCall:
         blocked in main
     """
 
-    __slots__ = ("__weakref__", "_frames", "began_ns", "duration", "task")
+    __slots__ = ("__weakref__", "_frames", "alone", "began_ns", "duration", "task")
 
-    def __init__(self, frames: list[Any], task: str | None, began_ns: int) -> None:
-        self.duration = 0.0
+    def __init__(self, frames: list[Any], task: str | None, began_ns: int, ended_ns: int, alone: bool) -> None:
+        self.duration = (ended_ns - began_ns) / 1e9
         self.task = task
+        self.alone = alone
         self.began_ns = began_ns
         self._frames: list[_Frame] = frames
 
@@ -90,14 +94,18 @@ class BlockingCall:
 
     def __str__(self) -> str:
         by = "a callback" if self.task is None else f"task {self.task!r}"
-        return f"{by} held the event loop for {1e3 * self.duration:.0f} ms in {self.call}\n{''.join(self.stack.format())}"
+        where = f"in {self.call}" if self.alone else f"in turn, longest in {self.call}"
+        held = f"{'' if self.alone else ' and others'} held the event loop for {1e3 * self.duration:.0f} ms"
+        return f"{by}{held} {where}\n{''.join(self.stack.format())}"
 
 
 def detect_blocking(threshold: float = 0.1, report: Callable[[BlockingCall], object] | None = None) -> BlockingDetector:
     """Find out which calls hold the running loop for longer than a threshold, for as long as the block runs.
 
-    Each is reported when the loop runs again, with the stack that was seen at the threshold or soon after. A timer of the loop
-    and a thread run four times a threshold for that.
+    Each is reported when the loop's timers run again, which is behind all tasks that are ready, with the stack that was seen at
+    the threshold or soon after. A timer of the loop and a thread run four times a threshold for that, and who had the loop is
+    known to about as much. Where none of several tasks takes as long as the threshold, but all of them together do, the one
+    that was seen for the longest time is reported (:attr:`BlockingCall.alone`). On trio, tasks of the same function are one.
 
     Args:
         threshold: seconds.
@@ -157,7 +165,7 @@ class BlockingDetector:
         self._report = report
         self._timer = _Pulse(threshold / LOOKS, self._beat)
         self._looking = threading.Condition()
-        self._seen: BlockingCall | None = None
+        self._seen: list[_Stretch] = []
         self._beat_ns = 0
         self._thread_id = 0
         self._loop: Any = None
@@ -172,7 +180,7 @@ class BlockingDetector:
         self._stopped = False
         threading.Thread(target=self._look, name="aiodev-blocking", daemon=True).start()
         with self._looking:  # that took as long as the thread had no core, which is nobody's doing
-            self._beat_ns, self._seen = time.perf_counter_ns(), None
+            self._beat_ns, self._seen = time.perf_counter_ns(), []
         return self
 
     async def __aexit__(
@@ -196,37 +204,104 @@ class BlockingDetector:
         now = time.perf_counter_ns()
         with self._looking:
             began, self._beat_ns = self._beat_ns, now
-            blocked, self._seen = self._seen, None
-        if blocked is not None:
-            blocked.duration = (now - began) / 1e9
+            seen, self._seen = self._seen, []
+        if not seen or now - began < self._threshold_ns:
+            return
+        for blocked in self._blocking(seen, now):
             self.calls.append(blocked)
             try:
                 self._report(blocked)
             except Exception:  # the timer goes on
                 logger.exception("detect_blocking: %r, to which blocking calls are reported, failed", self._report)
 
+    def _blocking(self, seen: list[_Stretch], now: int) -> list[BlockingCall]:
+        """Who took too long of those that had the loop until ``now``; or, if it is all of them together, the longest."""
+        seen[-1].end(now)
+        calls = [stretch.call(*stretch.span_ns, alone=True) for stretch in seen if stretch.duration_ns >= self._threshold_ns]
+        whole = seen[0].span_ns[0], seen[-1].span_ns[1]
+        if not calls and whole[1] - whole[0] >= self._threshold_ns:
+            calls.append(max(seen, key=lambda stretch: stretch.duration_ns).call(*whole, alone=False))
+        return calls
+
+    @property
+    def _threshold_ns(self) -> int:
+        return int(1e9 * self.threshold)
+
     def _look(self) -> None:
+        pause = self.threshold / LOOKS
         while not self._stopped:
             with self._looking:
-                self._looking.wait(self.threshold / LOOKS)
-                held = time.perf_counter_ns() - self._beat_ns
-                if self._stopped or self._seen is not None or held < self.threshold * 1e9:
+                self._looking.wait(pause)
+                now = time.perf_counter_ns()
+                if self._stopped or now - self._beat_ns < 1e9 * pause:
                     continue
                 frames = _frames_inside_loop(self._thread_id)
-                if not frames:  # the loop is idle: its thread has had no core
+                if not frames:  # the loop is idle, and its thread has had no core; or it is between two
+                    if self._seen:
+                        self._seen[-1].end(now)
+                    else:
+                        self._beat_ns = now
                     continue
-                self._seen = BlockingCall(frames, self._task(), self._beat_ns)
+                task = self._task()
+                if not self._seen:
+                    self._seen.append(_Stretch(task, frames, self._beat_ns))
+                elif not self._seen[-1].goes_on(task, frames):
+                    self._seen[-1].end(now)
+                    self._seen.append(_Stretch(task, frames, now))
+                self._seen[-1].take(frames, now - self._threshold_ns)
             for frame in frames:  # files are read here, not in the loop's thread
                 frame.source()
 
-    def _task(self) -> str | None:
+    def _task(self) -> Any:
+        """The task that runs, if that is known."""
         if self._loop is None:
             return None
         try:
-            task = sys.modules["asyncio"].current_task(self._loop)
+            return sys.modules["asyncio"].current_task(self._loop)
         except RuntimeError:  # tasks came and went meanwhile
             return None
-        return None if task is None else str(task.get_name())
+
+
+class _Stretch:
+    """The looks, one behind the other, that saw the same task, or the same callback.
+
+    Attributes:
+        is_complete: it has lasted for as long as the threshold, and the stack of then is kept.
+    """
+
+    def __init__(self, task: Any, frames: list[_Frame], began_ns: int) -> None:
+        self.is_complete = False
+        self._task = task  # held until the loop runs, so that no other one has its place in memory
+        self._frames = frames
+        self._began_ns, self._ended_ns = began_ns, 0
+
+    def goes_on(self, task: Any, frames: list[_Frame]) -> bool:
+        """Whether it is seen again."""
+        return not self._ended_ns and task is self._task and frames[0].code is self._frames[0].code
+
+    def take(self, frames: list[_Frame], enough_ns: int) -> None:
+        """Keep what was seen last, until it was seen for long enough: what began by then, at ``enough_ns`` at the latest."""
+        if not self.is_complete:
+            self._frames, self.is_complete = frames, self._began_ns <= enough_ns
+
+    def end(self, now: int) -> None:
+        """It was not seen any more; the first such look counts."""
+        self._ended_ns = self._ended_ns or now
+
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        """From when to when, once it is over."""
+        return self._began_ns, self._ended_ns
+
+    @property
+    def duration_ns(self) -> int:
+        """How long it was, once it is over."""
+        return self._ended_ns - self._began_ns
+
+    def call(self, began_ns: int, ended_ns: int, *, alone: bool) -> BlockingCall:
+        """What is told of it."""
+        name = None if self._task is None else str(self._task.get_name())
+        return BlockingCall(self._frames, name, began_ns, ended_ns, alone)
 
 
 class _Pulse(LoopLag):
