@@ -164,7 +164,7 @@ LEFT_OUT = {testing.Conformance, testing.Rule, autograd.Function}
 def a_blocking_call() -> profiler.BlockingCall:
     async def main() -> profiler.BlockingCall:
         async with profiler.detect_blocking(0.01, lambda blocked: None) as detector:
-            while detector._seen is None:
+            while not detector._seen or not detector._seen[-1].is_complete:
                 pass
         return detector.calls[0]
 

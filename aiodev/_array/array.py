@@ -24,6 +24,7 @@ from aiodev._core.errors import BackendError, ClosedError, InvalidDeviceError
 from aiodev._core.hooks import Hook
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
+from aiodev._core.timeline.noting import Noting
 from aiodev._core.waiting.reactor import others_first
 from aiodev._memory.allocators import allocator_of
 from aiodev._memory.buffer import Buffer, record_torn
@@ -598,11 +599,12 @@ def array_of(buffer: Buffer, address: int, form: Form) -> Array:
 def fill_array(array: Array, stream: Stream, count: int, pattern: bytes) -> None:
     """Submit the repetition of a pattern, ``count`` times from the array's first byte on."""
     buffer, timeline = array._buffer, stream.timeline
-    try:
-        buffer._record_write(timeline, stream._fill(array._address, count, pattern))
-    except BaseException as error:
-        record_torn(error, timeline, (buffer,))
-        raise
+    with Noting():
+        try:
+            buffer._record_write(timeline, stream._fill(array._address, count, pattern))
+        except BaseException as error:
+            record_torn(error, timeline, (buffer,))
+            raise
 
 
 class Allocation:

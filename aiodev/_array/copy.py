@@ -40,6 +40,7 @@ from aiodev._core.config import settings
 from aiodev._core.hooks import Hook
 from aiodev._core.streams.completion import Completion, point, several
 from aiodev._core.streams.stream import Stream, copy_arrays as copying
+from aiodev._core.timeline.noting import Noting
 from aiodev._core.timeline.timeline import Timeline
 from aiodev._memory.buffer import Foreign, ForeignBuffer, record_torn, why_read_only
 
@@ -71,13 +72,14 @@ def copy_arrays(stream: Stream, dst: Any, src: Any) -> Completion[None]:
             nbytes = _whole.get((stream.device, dst._form, src._form))
             if nbytes is not None and (to is not fro or abs(dst._address - src._address) >= nbytes):
                 timeline = stream.timeline
-                try:
-                    value = stream._copy(dst._address, src._address, nbytes)
-                    to._record_write(timeline, value)
-                    fro._record_read(timeline, value)
-                except BaseException as error:
-                    record_torn(error, timeline, (to,), (fro,))
-                    raise
+                with Noting():
+                    try:
+                        value = stream._copy(dst._address, src._address, nbytes)
+                        to._record_write(timeline, value)
+                        fro._record_read(timeline, value)
+                    except BaseException as error:
+                        record_torn(error, timeline, (to,), (fro,))
+                        raise
                 return Completion(timeline, value)
             known = known_copy.call((src._form, dst._form))
             if known is not None and known(src, dst, stream) is not None:
@@ -136,9 +138,9 @@ def _copy_pieces(stream: Stream, dst: Side, source: Side) -> Completion[None]:
     most = 1 if stream.maxsize or _recurs(dst, source) else PIECES
     pieces = _pieces(dst.shape, dst.strides, source.strides, dst.dtype.itemsize, most)
     if pieces is None:
-        with stream._as_one():
+        with Noting(), stream._as_one():
             done = _copy_strided(stream, dst, source)
-        _note_use(timeline, done.value, dst, source)
+            _note_use(timeline, done.value, dst, source)
         return done
     nbytes, offsets = pieces
     to, fro = _address(dst), _address(source)
@@ -183,16 +185,17 @@ def _pieces(
 def _submit(timeline: Timeline, dst: Side, src: Side, submit: Callable[..., int], *args: Any) -> int:
     """Submit what uses the memory of both sides, and keep that until it is done."""
     written, read = ([side._buffer] if isinstance(side, Array) else [] for side in (dst, src))
-    try:
-        if written and read:
-            value = submit(*args)
-        else:
-            host = src if written else dst
-            value = timeline.submit_with(host, host.nbytes, submit, *args)
-        _note_arrays(timeline, value, dst, src)
-    except BaseException as error:
-        record_torn(error, timeline, written, read)
-        raise
+    with Noting():
+        try:
+            if written and read:
+                value = submit(*args)
+            else:
+                host = src if written else dst
+                value = timeline.submit_with(host, host.nbytes, submit, *args)
+            _note_arrays(timeline, value, dst, src)
+        except BaseException as error:
+            record_torn(error, timeline, written, read)
+            raise
     return value
 
 

@@ -23,6 +23,7 @@ from aiodev._core import callsites
 from aiodev._core.streams.completion import Completion
 from aiodev._core.streams.host_calls import Call
 from aiodev._core.streams.stream import Stream
+from aiodev._core.timeline.noting import Noting
 from aiodev._core.waiting.block_until import waits_for_program
 
 __all__ = ["copy_checked"]
@@ -41,10 +42,11 @@ def copy_checked(
         return copy(stream, dst, src)
     host: HostArray = np.asarray(src)
     before = _checksum(host)
-    copy(stream, dst, host)
-    check = Call(timeline, check_host_array, (host, before, timeline.label, callsites.outside(sys._getframe(1))))
-    value = check.submit(by_program=False)
-    dst._buffer._record_write(timeline, value)  # nor may a reader of the copy know before
+    with Noting():
+        copy(stream, dst, host)
+        check = Call(timeline, check_host_array, (host, before, timeline.label, callsites.outside(sys._getframe(1))))
+        value = check.submit(by_program=False)
+        dst._buffer._record_write(timeline, value)  # nor may a reader of the copy know before
     return Completion(timeline, value)
 
 

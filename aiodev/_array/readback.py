@@ -17,6 +17,10 @@ call), the program may be waiting for the stream that would be held. Then nobody
 write the array, and begins anew; it sees what was written meanwhile, too. If a single stream has still to write it, those alone
 are held that follow it.
 
+Another thread may submit at any moment: behind the look whether the array is written, while it is copied here, before all are
+kept out. So a copy counts only if no write was noted from before that look until it is made, or until all are kept out, and
+none was under way that had still to be noted (:mod:`aiodev._core.timeline.noting`). Else the read begins anew.
+
 From a device whose memory the host cannot reach, what is small comes to page-locked memory, which the device writes by itself
 in stream order, and is copied out of it when it is there: a copy to ordinary memory would wait for a thread's turn, twice.
 
@@ -28,6 +32,7 @@ from __future__ import annotations
 
 import ctypes
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,14 +40,16 @@ import numpy as np
 from aiodev._array import layout
 from aiodev._array.dtypes import DType
 from aiodev._array.protocols import Protocols, address_of, host_view, host_window, refuse_captured
-from aiodev._array.tuning import DIRECT, READ_LOCKED, READERS_KEPT, SMALL, WASTE
+from aiodev._array.tuning import DIRECT, READ_AGAIN, READ_LOCKED, READERS_KEPT, SMALL, WASTE
 from aiodev._core.arguments import seconds
 from aiodev._core.at_fork import in_child
-from aiodev._core.backend.interface import COMPLETED
+from aiodev._core.backend.interface import COMPLETED, FAULTS
 from aiodev._core.streams.completion import Completion, Reached
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
+from aiodev._core.timeline.noting import are_some_unnoted, counter, noting, wait_until_noted
 from aiodev._core.timeline.recording import under_way
+from aiodev._core.timeline.timeline import Timeline
 from aiodev._core.timeline.vector_clock import NO_CLOCK, merged
 from aiodev._core.waiting.block_until import waits_for_program
 from aiodev._core.waiting.blocking import wait_all_blocking
@@ -53,7 +60,6 @@ from aiodev._memory.pinned import pinned_cache
 
 if TYPE_CHECKING:
     from aiodev._core.backend.device import Device
-    from aiodev._core.timeline.timeline import Timeline
     from aiodev._memory.buffer import Buffer
 
     Point = tuple[Timeline, int]
@@ -86,7 +92,7 @@ async def read(array: Protocols) -> HostArray:
     if at_once is not None:
         await others_first
         return at_once
-    readback = _Readback(array)
+    readback = _read_back(array)
     try:
         await readback.completion
     except Exception:  # whatever it is, what made the contents may have failed before
@@ -105,7 +111,7 @@ def read_blocking(array: Protocols, timeout: float | None) -> HostArray:
         timeout = None if timeout is None else max(0.0, timeout - (time.monotonic() - began))
     if at_once is not None:
         return at_once
-    readback = _Readback(array)
+    readback = _read_back(array)
     try:
         readback.completion.synchronize_blocking(timeout)
     except TimeoutError:
@@ -125,9 +131,9 @@ def _look(array: Protocols, timeout: float) -> HostArray:
     values = read_at_once(array)
     if values is not None:
         return values
-    there = at_hand(array)
-    if there is not None:
-        return there.copy("K")
+    values = _undisturbed(array._buffer, lambda: None if (there := at_hand(array)) is None else there.copy("K"))
+    if values is not None:
+        return values
     if array._buffer.is_written():
         array._buffer.check()
     raise TimeoutError(f"an array of the shape {array.shape} on {array.device} was not there within {timeout} s")
@@ -138,14 +144,35 @@ def read_at_once(array: Protocols) -> HostArray | None:
     if under_way:
         refuse_captured(array._buffer)
     buffer, form = array._buffer, array._form
-    if form.size * form.itemsize > DIRECT:
+    if form.size * form.itemsize > DIRECT or not (buffer.source.host_accessible or form.size == 0):
         return None
-    if not (buffer.source.host_accessible or form.size == 0) or not buffer.is_written():
+    writer, written = buffer._writer, buffer._written
+    if writer.__class__ is not Timeline or writer.counters[FAULTS] or not form.packed or not form.size:
+        return _undisturbed(buffer, lambda: _copy_here(array))
+    if writer.counters[COMPLETED] < written or noting or counter.value > 0:
+        return None
+    values = host_window(array).copy()
+    if buffer._written != written or buffer._writer is not writer or noting or counter.value > 0:
+        return None
+    return values
+
+
+def _copy_here(array: Protocols) -> HostArray | None:
+    buffer, form = array._buffer, array._form
+    if not buffer.is_written():
         return None
     buffer.check()
-    if form.packed and form.size:
-        return host_window(array).copy()
     return host_view(array).copy("K") if form.size else np.empty(form.shape, form.dtype)
+
+
+def _undisturbed(buffer: Buffer, copy: Callable[[], HostArray | None]) -> HostArray | None:
+    """What ``copy`` gives, if no thread has submitted a write meanwhile, of which the half might be in it."""
+    for _ in range(2):  # a look at writers that are done forgets them, which is no write
+        state = buffer.state()
+        values = None if are_some_unnoted() else copy()
+        if values is None or (buffer.state() == state and not are_some_unnoted()):
+            return values
+    return None
 
 
 def _read_soon(array: Protocols) -> HostArray | None:
@@ -206,11 +233,23 @@ def _follows(timeline: Timeline, points: list[Point]) -> bool:
     return all(other is timeline or clock.get(other, 0) >= value for other, value in points)
 
 
+def _read_back(array: Protocols) -> _Readback:
+    """A copy that nobody can disturb any more."""
+    tries = READ_AGAIN
+    while True:
+        wait_until_noted()
+        readback = _Readback(array)
+        if readback.is_whole() and (tries == 0 or not are_some_unnoted()):
+            return readback
+        tries = max(0, tries - 1)
+
+
 class _Readback:
     """A copy to the host in flight."""
 
     def __init__(self, array: Protocols) -> None:
         self._buffer = array._buffer
+        self._state = self._buffer.state()
         self._written = array._buffer.contents()
         self._ahead = _unreached(self._written)
         self._reader: Stream | None = None
@@ -238,6 +277,10 @@ class _Readback:
             timeline, value = copied.timeline, copied.value
         self._keep_writers_out(array.device, timeline, value)
         self.completion: Completion[None] = Completion(timeline, value)
+
+    def is_whole(self) -> bool:
+        """Whether no write was noted before all were kept out."""
+        return bool(self._buffer.state() == self._state)
 
     def _staging(self, timeline: Timeline, nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
         if nbytes <= READ_LOCKED and not self._buffer.source.host_accessible:

@@ -17,6 +17,10 @@ SMALL: Final = 1 << 20
 #: Most bytes that are read by way of page-locked memory. Larger: locking pages holds up the loop; smaller: more waits for a
 #: thread.
 READ_LOCKED: Final = 64 << 10
+#: How often a read begins anew because some thread has submitted something and has yet to note which memory it uses. What was
+#: under way at first is noted by then: it is waited for. Larger: with many threads that submit, reads are submitted in vain;
+#: smaller: one that was missed by the first look may write what is read.
+READ_AGAIN: Final = 8
 #: Streams that are kept for reading, of each device. Larger: queues that nobody needs; smaller: concurrent reads make streams
 #: anew.
 READERS_KEPT: Final = 4

@@ -115,6 +115,10 @@ IDLE_SECONDS: Final = 5.0
 LONG_COMPILATION: Final = 1.0
 #: Operations of a timeline that are remembered in debug mode. Larger: more memory; smaller: older uses have no name.
 OPERATIONS_REMEMBERED: Final = 1 << 16
+#: Seconds that a read waits for a thread that has submitted something and has yet to note which memory it uses. Larger: a read
+#: in a signal's handler that interrupts just that takes as long; smaller: on a busy machine, where that thread has no core for
+#: milliseconds, an array may be read while it is written.
+NOTING_PATIENCE: Final = 0.1
 #: Streams that a recorder knows, at most; of others nothing is noted. Larger: a recorder holds more, 300 bytes each;
 #: smaller: a program with many streams is shown in part.
 STREAMS_TRACED: Final = 1_000_000

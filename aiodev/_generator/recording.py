@@ -26,6 +26,7 @@ from aiodev._array.creation import empty
 from aiodev._core import callsites
 from aiodev._core.streams.completion import Completion
 from aiodev._core.streams.stream import Stream
+from aiodev._core.timeline.noting import Noting
 from aiodev._generator.ahead import UNTOLD, Ahead, Told
 from aiodev._generator.generator import Generator, Reservation, recordings
 from aiodev._generator.state import BLOCK, State
@@ -141,8 +142,9 @@ class Telling:
         """Submit it, as a part of the replay, and have the generator continue there."""
         draws, words, host, timeline = self._draws, self._words, self._host, self._stream.timeline
         operations, queue, last = timeline.operations, timeline.queue, draws.last._address
-        value = operations.copy(queue, words._address, last, words.nbytes)
-        words._buffer._record_write(timeline, value)
+        with Noting():
+            value = operations.copy(queue, words._address, last, words.nbytes)
+            words._buffer._record_write(timeline, value)
         value = operations.copy(queue, host.__array_interface__["data"][0], last, host.nbytes)
         timeline.keep(value, (host, words, draws), host.nbytes)
         self._state.follow(Ahead(Told(words, host, Completion(timeline, value), self.began, draws.count), 0))

@@ -19,6 +19,7 @@ from aiodev._core.streams import trace
 from aiodev._core.streams.completion import Completion, several
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
+from aiodev._core.timeline.noting import Noting
 from aiodev._core.waiting.reactor import starting
 from aiodev._graph.block import Block
 from aiodev._graph.deserialize import Loaded, check_document, find_kernels
@@ -361,26 +362,27 @@ class Graph:
             only = submitter.only
             assert only is not None
             buffer = only.buffer or submitter.buffer_of(timeline, only)
-        try:
-            if buffer:
-                first = value = operations.execute(timeline.queue, buffer, self._inputs.patches)
-                recorder = trace.active
-                if recorder is not None:
-                    recorder.note_replay(stream.stream_id, value)
-                    if resources.noted != recorder.serial:
-                        resources.noted = recorder.serial
-                        recorder.note_nodes(resources.call_sites, submitter.notes)
-            else:
-                first, value, signals = submitter.submit(stream, self._inputs.patches)
-                if stream._room is not None and not stream._is_admitted:
-                    stream._room.count_once(first, value)
-            resources.note_replay(timeline, value)
-            for effect in resources.effects:
-                effect.apply()
-        except BaseException as error:
-            if not isinstance(error, Exception):  # as Ctrl-C's, which arrives when it has been submitted, perhaps
-                resources.note_replay(timeline, timeline.submitted)
-            raise
+        with Noting():
+            try:
+                if buffer:
+                    first = value = operations.execute(timeline.queue, buffer, self._inputs.patches)
+                    recorder = trace.active
+                    if recorder is not None:
+                        recorder.note_replay(stream.stream_id, value)
+                        if resources.noted != recorder.serial:
+                            resources.noted = recorder.serial
+                            recorder.note_nodes(resources.call_sites, submitter.notes)
+                else:
+                    first, value, signals = submitter.submit(stream, self._inputs.patches)
+                    if stream._room is not None and not stream._is_admitted:
+                        stream._room.count_once(first, value)
+                resources.note_replay(timeline, value)
+                for effect in resources.effects:
+                    effect.apply()
+            except BaseException as error:
+                if not isinstance(error, Exception):  # as Ctrl-C's, which arrives when it has been submitted, perhaps
+                    resources.note_replay(timeline, timeline.submitted)
+                raise
         done: Completion[None] = Completion(timeline, value) if first == value else several(timeline, first, value)
         if signals:
             written = ((node.rows, signal) for (_, _, node), signal in zip(submitter.rounds, signals, strict=True))

@@ -33,6 +33,7 @@ from aiodev._core.backend.device import Device
 from aiodev._core.streams.completion import Reached
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
+from aiodev._core.timeline.noting import Noting
 from aiodev._core.waiting.reactor import others_first
 from aiodev._graph.access import span
 from aiodev._graph.capture import capture
@@ -442,13 +443,14 @@ class _Captured:
             self._find_words()
         else:
             inputs.patches = words.patches(addresses, leaves)
-        value = graph.replay(stream).value
-        for argument in self._arguments:
-            used = leaves[argument.leaf]._buffer
-            if argument.writes:
-                used._record_write(timeline, value)
-            else:
-                used._record_read(timeline, value)
+        with Noting():
+            value = graph.replay(stream).value
+            for argument in self._arguments:
+                used = leaves[argument.leaf]._buffer
+                if argument.writes:
+                    used._record_write(timeline, value)
+                else:
+                    used._record_read(timeline, value)
         for buffer in buffers:
             if buffer._writer is timeline:
                 buffer._written = value

@@ -250,6 +250,11 @@ class Buffer:
             return all(timeline.counters[COMPLETED] >= value for timeline, value in writer.copy().items())
         return writer.counters[COMPLETED] >= written
 
+    def state(self) -> Any:
+        """What is equal as long as no write is noted."""
+        writer = self._writer
+        return (writer, tuple(writer.copy().items())) if isinstance(writer, Uses) else (writer, self._written)
+
     def written_by(self, timeline: Timeline) -> int:
         """The last operation of ``timeline`` that the contents are of; 0 if there is none."""
         return max((value for writer, value in self.contents() if writer is timeline), default=0)
@@ -378,6 +383,9 @@ class Alias(Buffer):
 
     def is_written(self) -> bool:
         return self._buffer.is_written()
+
+    def state(self) -> Any:
+        return self._buffer.state()
 
     def former_writers(self) -> list[Timeline]:
         return self._buffer.former_writers()

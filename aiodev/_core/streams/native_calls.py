@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiodev._core import arguments
 from aiodev._core.streams.completion import Completion
+from aiodev._core.timeline.noting import Noting
 
 if TYPE_CHECKING:
     from aiodev._core.timeline.timeline import Timeline
@@ -180,10 +181,11 @@ class NativeStream:
             raise NotImplementedError(f"{obstacle}; kernels call native functions there")
         read = arguments.items("call_native", "reads", reads, "arrays among the arguments")
         packed = pack(calls, lock, may_wait)
-        value = timeline.submit_with((calls, lock), 0, timeline.operations.call_native, timeline.queue, packed)
-        for item in itertools.chain(*calls):
-            if hasattr(item, "record_stream"):
-                item.record_stream(self, writes=not any(item is array for array in read))
+        with Noting():
+            value = timeline.submit_with((calls, lock), 0, timeline.operations.call_native, timeline.queue, packed)
+            for item in itertools.chain(*calls):
+                if hasattr(item, "record_stream"):
+                    item.record_stream(self, writes=not any(item is array for array in read))
         return Completion(timeline, value)
 
     def __cuda_stream__(self) -> tuple[int, int]:

@@ -5,6 +5,7 @@ Each class of Python here or elsewhere has a view: a struct whose fields are whe
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import struct
 from collections.abc import Callable, Hashable, Sequence
@@ -20,6 +21,7 @@ from aiodev._core.context import Frame
 from aiodev._core.streams.completion import Completion
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
+from aiodev._core.timeline.noting import counter
 from aiodev._core.timeline.timeline import Timeline
 from aiodev._kernel.dispatch.family import Family
 from aiodev._kernel.dispatch.parameters import MISSING
@@ -398,6 +400,7 @@ class KnownView(Tuple):
     float_class: int
     list_class: int
     type_error_class: int
+    unnoted: int  #: the address of a word
 
 
 class UsesView(Object):
@@ -587,5 +590,5 @@ KNOWN = (
     None, int, tuple, Exception, Array, Form, Buffer, Stream, Completion, MISSING, callsites.sites, context.variable,
     current_stream, callsites.outside, _note_torn, _refuse_arguments, allocators.pools, vars(allocators),
     allocators.allocator_of, memory_views.KNOWN, array_views.KNOWN, "_choose", "_line_call", "_pack", "pool_count",
-    "_record_write", "_record_read", str, float, list, TypeError,
+    "_record_write", "_record_read", str, float, list, TypeError, ctypes.addressof(counter),
 )  # fmt: skip

@@ -16,6 +16,7 @@ from aiodev._core.streams import trace
 from aiodev._core.streams.completion import Completion, several
 from aiodev._core.streams.stream import Stream
 from aiodev._core.timeline.gate import fails_on_error
+from aiodev._core.timeline.noting import Noting
 from aiodev._kernel.compile.service import PendingKernel
 from aiodev._kernel.dispatch.signature import ARRAYS, FORMATS, READ, Signature
 from aiodev._kernel.dispatch.specializations import Specialization
@@ -65,19 +66,20 @@ def submit(
     pattern = specialization.signature.pattern
     read = [arg._buffer for arg, kind in zip(args, pattern, strict=True) if kind == READ]
     written = [arg._buffer for arg, kind in zip(args, pattern, strict=True) if kind in ARRAYS and kind != READ]
-    try:
-        if loading.ready or timeline.recording is not None:  # a graph waits for its code when it is replayed
-            completion: Completion[None] = Completion(timeline, stream._launch(loading.entry, size, block, site))
-        else:
-            with stream._as_one():
-                completion = _submit_gated(stream, loading, size, block, site)
-        for buffer in read:
-            buffer._record_read(timeline, completion.value)
-        for buffer in written:
-            buffer._record_write(timeline, completion.value)
-    except BaseException as error:
-        record_torn(error, timeline, written, read)
-        raise
+    with Noting():
+        try:
+            if loading.ready or timeline.recording is not None:  # a graph waits for its code when it is replayed
+                completion: Completion[None] = Completion(timeline, stream._launch(loading.entry, size, block, site))
+            else:
+                with stream._as_one():
+                    completion = _submit_gated(stream, loading, size, block, site)
+            for buffer in read:
+                buffer._record_read(timeline, completion.value)
+            for buffer in written:
+                buffer._record_write(timeline, completion.value)
+        except BaseException as error:
+            record_torn(error, timeline, written, read)
+            raise
     return completion
 
 

@@ -180,7 +180,30 @@ def submit(
     uses: UsesView,
     buffers: Cell[int],
 ) -> int:
-    """Submit a launch, and note that it uses buffers; gives its number, a new int, or 0 with an exception."""
+    """Submit a launch, and note that it uses buffers; gives its number, a new int, or 0 with an exception.
+
+    What is called here may let another thread have a turn, which learns that there is something to be noted
+    (:mod:`aiodev._core.timeline.noting`).
+    """
+    unnoted: Cell[int] = Cell(as_int(known.unnoted))
+    unnoted.value += 1
+    value = _submit_and_note(known, stream, timeline, entry, size, block, site, uses, buffers)
+    unnoted.value -= 1
+    return value
+
+
+@inner
+def _submit_and_note(
+    known: KnownView,
+    stream: StreamView,
+    timeline: int,
+    entry: int,
+    size: int,
+    block: int,
+    site: int,
+    uses: UsesView,
+    buffers: Cell[int],
+) -> int:
     words: Cell[int] = Cell(on_stack(CALL_BYTES))
     words[0].value = entry
     words[1].value = size
