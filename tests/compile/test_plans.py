@@ -453,7 +453,7 @@ def test_what_is_no_word_is_left_to_the_body() -> None:
     assert found.tolist() == [large * 7 * (large + 1) % 1000, large, 0] and measure.ran == ran + 1
 
 
-def test_more_arrays_and_dimensions_than_native_code_has_room_for_have_no_plan() -> None:
+def test_more_arrays_than_native_code_has_room_for_have_no_plan() -> None:
     """The body runs for each new length."""
 
     def doubling(call: aiodev.Call, xs: list[aiodev.Array], /) -> aiodev.Array:
@@ -462,11 +462,9 @@ def test_more_arrays_and_dimensions_than_native_code_has_room_for_have_no_plan()
         return result
 
     double, x = Counted(doubling, reads=["*xs"]), on_device(np.ones(40))
-    for shape, count in (((), 300), ((1,) * 70, 1)):
-        before = double.ran
-        for length in range(2, 20):
-            assert double([x[:length].reshape(length, *shape)] * count).shape == (length, *shape)
-        assert double.ran >= before + 18
+    for length in range(2, 20):
+        assert double([x[:length]] * 300).shape == (length,)
+    assert double.ran >= 18
 
 
 #: Those whose launches follow from the lengths by arithmetic alone.

@@ -24,7 +24,6 @@ from typing import Any, NamedTuple, NoReturn
 from aiodev._array.array import Array
 from aiodev._array.dtypes import parse_dtype
 from aiodev._array.form import Form
-from aiodev._array.tuning import MOST_DIMENSIONS
 from aiodev._kernel.dispatch.call import Call, Number
 from aiodev._kernel.dispatch.family import Family
 from aiodev._kernel.dispatch.native_functions import native_function
@@ -160,8 +159,8 @@ def make_plan(
         bases = [one._address if isinstance(one, Array) else 0 for one in (*call._operands, *call._results)]
         scratch: dict[Memory, int] = {}
         objects = max(len(operands) + len(results), *[len(step.args) + 1 for step in steps])
-        if objects > MOST_PARAMETERS or any(len(shape) > MOST_DIMENSIONS for shape, _ in results):
-            raise NotSymbolic("more arguments or dimensions than native code has room for")
+        if objects > MOST_PARAMETERS:
+            raise NotSymbolic("more arguments than native code has room for")
         for step, real, specialization in zip(symbolic._steps, steps, specializations, strict=True):
             _compare(step, real, bases, scratch)
             _stay_within(step, specialization)
