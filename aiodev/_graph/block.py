@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import struct
+from types import TracebackType
+
 from aiodev._array.array import Array
 from aiodev._core import arguments
 from aiodev._core.errors import refused
 from aiodev._core.streams.current import current_stream
-from aiodev._graph.recorder import Recorder
+from aiodev._graph.access import accesses, span
+from aiodev._graph.recorder import Node, Recorder
+from aiodev._memory.allocator import DeviceBuffer
 
 __all__ = ["Block"]
+
+_WORD = 8
 
 
 class Block:
@@ -51,9 +58,40 @@ class Block:
             recorder.hold(rows._buffer, True)
         recorder.open_block(stream.timeline, self._label, condition, rows)
 
-    def __exit__(self, *error: object) -> None:
-        assert self._recorder is not None
-        self._recorder.close_block()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        recorder = self._recorder
+        assert recorder is not None
+        endless: BaseException | None = None
+        is_whole_loop = self._label == "while" and error is None and recorder.failure is None
+        if is_whole_loop and not any(map(self._may_write_condition, recorder.nodes_of_block())):
+            reason = "condition: no operation of the block writes it, so the loop would not end; have one write it in place"
+            endless = refused(reason, "Graph.while_")
+        recorder.close_block(error or endless)
+        if endless is not None:
+            raise endless
+
+    def _may_write_condition(self, node: Node) -> bool:
+        """Whether an operation may write to the memory that has the condition.
+
+        Nobody knows what calls of native functions write, nor what a kernel has its own call of them do with an address that
+        it was given as a number.
+        """
+        if node.kind == "native":
+            return True
+        buffer, (first, last) = self._condition._buffer, span(self._condition)
+        if isinstance(buffer, DeviceBuffer):
+            first, last = buffer.address, buffer.address + buffer.block.size
+        uses, only_read = list(accesses(node)), set[int]()
+        if node.kernel is not None:
+            declared = node.kernel.spec.parse_arguments()
+            only_read.update(declared[place].offset for place in node.kernel.only_reads)
+        if any(use.writes and use.at not in only_read and use.first < last and first < use.last for use in uses):
+            return True
+        words = struct.unpack_from(f"<{len(node.block) // _WORD}q", node.block)
+        arrays = {use.at // _WORD for use in uses}
+        return any(first <= word < last and place not in arrays for place, word in enumerate(words))
 
     def __repr__(self) -> str:
         return f"<aiodev graph block: {self._label}>"

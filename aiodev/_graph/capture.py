@@ -67,7 +67,8 @@ class capture:
 
     Raises:
         CaptureError: in the block, by what cannot be captured. If it is caught there, the capture goes on without that. At its
-            end: a stream was captured that nothing waits for.
+            end: a stream was captured that nothing waits for; or an exception, this one or another, has left a block of
+            :meth:`Graph.while_` or :meth:`Graph.if_` within, which is then captured in part.
         ValueError: the pool is on another device.
         RuntimeError: it is entered a second time; or left, and something else was entered last, in this task.
 
@@ -135,10 +136,14 @@ class capture:
         finally:
             allocators.pool_count -= 1
             under_way.remove(recorder)
-            loose = recorder.loose_ends() if is_whole else []
+            broken = recorder.broken_block() if is_whole else None
+            loose = recorder.loose_ends() if is_whole and broken is None else []
             recorder.release("captured work runs when its graph is replayed; wait for the replay")
-            if loose or not is_whole:
+            if broken or loose or not is_whole:
                 graph._give_up()
+        if broken is not None:
+            reason, error = broken
+            raise refused(reason) from error
         if loose:
             names = ", ".join(map(repr, loose))
             raise refused(f"{names}: captured, and nothing waits for it; have the captured stream wait")

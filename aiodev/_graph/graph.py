@@ -147,6 +147,8 @@ class Graph:
 
         The condition is an array of one element, an integer or a truth value, which the device looks at before each round. The
         block is captured once. It must write the condition, and what it hands from one round to the next: arrays in place.
+        An exception that leaves the block fails the capture, which raises CaptureError at its end if that is caught before;
+        to go on without a call that is refused, catch its error in the block.
 
         Args:
             condition: the array.
@@ -155,7 +157,7 @@ class Graph:
 
         Raises:
             CaptureError: the graph is not being captured, or its device has no loops, or none that hand on rows; in the block:
-                another stream, a wait, a call of the host.
+                another stream, a wait, a call of the host; at its end: no operation of the block writes the condition.
             TypeError: the condition is no array of integers or truth values, or ``rows`` is no array.
             ValueError: it has another number of elements, or is an input that is replaced; ``rows`` has no dimensions.
 

@@ -259,6 +259,7 @@ class Recorder(Executor):
         draws: of each generator, what was drawn.
         awaited: completions of work that is not captured and that replays are ordered after.
         effects: what replays change on the host, from the end of the capture on.
+        failure: the first block that an exception has left, and that; the capture fails then.
     """
 
     def __init__(self, stream: Stream, pool: MemoryPool | None) -> None:
@@ -279,6 +280,7 @@ class Recorder(Executor):
         self.device = stream.device
         self.memory = Memory(stream.device, pool)
         self._blocks: list[_Open] = []
+        self.failure: tuple[Branch, BaseException] | None = None
         self._drawn_behind: dict[Draws, tuple[RecordedTimeline, int]] = {}  # the end of the last block with draws
         self._bases: list[Timeline] = []
         self._counters: list[list[int]] = [[]]  # a queue is a lane's number + 1
@@ -331,8 +333,22 @@ class Recorder(Executor):
                 timeline.needed.append([0, None])  # so that nobody finds it done without asking `let_go`
                 del timeline._recorder  # the two would hold each other, and the memory of the graph
             self._timelines.clear()
+            self._blocks.clear()
+            self.failure = None  # whose frames may hold us
             self.stream_ids = [stream.stream_id for stream in self.streams]
             self.streams.clear()
+
+    def broken_block(self) -> tuple[str, BaseException | None] | None:
+        """Why a block makes the recording useless, and what has left that block; None if all blocks are whole."""
+        begin, error = self.failure or (self._blocks[0].begin if self._blocks else None, None)
+        if begin is None:
+            return None
+        place = callsites.describe_site(begin.site)
+        block = f"the block of {begin.label}_" + (f" at {callsites.show(place)}" if place else "")
+        if error is None:
+            return f"{block} was not left before the capture was", None
+        left = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        return f"{block} was left by an exception, and is captured in part: {left}; catch that in the block", error
 
     def loose_ends(self) -> list[Stream]:
         """Streams that nothing waits for to the end, but for the first."""
@@ -542,9 +558,28 @@ class Recorder(Executor):
         if rows is not None:
             self.kept.append(rows)
 
-    def close_block(self) -> None:
-        """End the block that was begun last."""
+    def nodes_of_block(self) -> Iterator[Node]:
+        """What the block that was begun last has so far, from its last operation back to its beginning."""
+        begin = self._blocks[-1].begin if self._blocks else None
+        for item in reversed(self._submitted) if begin is not None else ():
+            if item is begin:
+                return
+            if isinstance(item, Node):  # as all is that the block has
+                yield item
+
+    def close_block(self, error: BaseException | None) -> None:
+        """End the block that was begun last; by an exception, and then the capture fails.
+
+        What is recorded of such a block cannot be taken back: events, memory and draws of what follows may stand on it.
+        A block whose end is not recorded, for whatever reason, fails the capture, too: it is still open when that ends.
+        """
+        if not self._blocks:  # the capture was left before the block, and has failed by that
+            return
         begin, _, rows, counts = self._blocks[-1]
+        if error is not None:
+            self.failure = self.failure or (begin, error)
+            self._blocks.pop()
+            return
         for draws, count in counts.items():
             if draws.count > count:
                 move_on[1, self.streams[begin.lane]](draws.last, np.uint64(draws.count - count), draws.last)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
 import random
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 
 import aiodev
 from aiodev import kernels
+from aiodev.kernels import random as numbers
 from aiodev.testing import Latch
 
 pytestmark = pytest.mark.parametrize("device", ["cpu", "sim"], indirect=True)
@@ -27,6 +30,11 @@ def add_one(i, x):
 @aiodev.kernel
 def count_down(i, left):
     left[i] -= 1
+
+
+@aiodev.kernel
+def unless(i, stop, goes_on):
+    goes_on[i] = 1 - stop[i]
 
 
 @aiodev.kernel
@@ -130,14 +138,15 @@ async def test_a_loop_gives_way(device: str) -> None:
     """A loop that goes on until another stream ends it does not keep that, or the event loop, from running."""
     stream, other = aiodev.Stream(device), aiodev.Stream(device, priority=-1)
     goes_on, x = await ready(device, np.ones(1, np.int64), np.zeros(1, np.int64))
-    (stop,) = await ready(device, np.zeros(1, np.int64))
+    stop, one = await ready(device, np.zeros(1, np.int64), np.ones(1, np.int64))
     async with aiodev.capture(stream) as graph:
         with graph.while_(goes_on):
             add_one[1](x)
+            unless[1](stop, goes_on)
     done = graph.replay(stream)
     await asyncio.sleep(0)
     assert not done.query()
-    other.copy(goes_on, stop)
+    other.copy(stop, one)
     await done
     host = np.zeros(1, np.int64)
     await stream.copy(host, x)
@@ -198,6 +207,181 @@ async def test_refused_in_a_block(device: str, what: str) -> None:
     host = np.zeros(1, np.int64)
     await stream.copy(host, x)
     assert host.tolist() == [3]
+
+
+def refuse(stream: aiodev.Stream) -> None:
+    stream.call(int)
+
+
+def fail(stream: aiodev.Stream) -> None:
+    raise KeyError("of the program")
+
+
+@pytest.mark.parametrize("what", [refuse, fail], ids=lambda what: what.__name__)
+@pytest.mark.parametrize("label", ["while", "if"])
+async def test_a_block_that_an_exception_leaves_fails_the_capture(device: str, label: str, what: Any) -> None:
+    """An exception that leaves a block, and is caught before the capture ends, is the cause of that end's error."""
+    stream = aiodev.Stream(device)
+    left, x = await ready(device, np.full(1, 3), np.zeros(1, np.int64))
+    caught: list[BaseException] = []
+    with pytest.raises(aiodev.CaptureError, match=rf"capture at .*the block of {label}_ at .*left by an exception") as failed:
+        async with aiodev.capture(stream) as graph:
+            try:
+                with graph.while_(left) if label == "while" else graph.if_(left):
+                    add_one[1](x)
+                    what(stream)
+                    count_down[1](left)
+            except (aiodev.CaptureError, KeyError) as error:
+                caught.append(error)
+            add_one[1](x)
+    assert failed.value.__cause__ is caught[0] and str(caught[0]) in str(failed.value)
+    with pytest.raises(RuntimeError, match="failed"):
+        graph.replay(stream)
+    await add_one[1, stream](x)
+    assert await x.tolist() == [1]
+
+
+@pytest.mark.parametrize("outer", ["while", "if"])
+@pytest.mark.parametrize("inner", ["while", "if"])
+async def test_an_exception_that_leaves_an_inner_block(device: str, outer: str, inner: str) -> None:
+    """The capture fails also where the exception is caught in an outer block, which is then left as any."""
+    left, x = await ready(device, np.full(2, 3), np.zeros(4, np.int64))
+    generator = aiodev.Generator(device)
+    with pytest.raises(aiodev.CaptureError, match=f"the block of {inner}_ at .*: KeyError"):
+        async with aiodev.capture(aiodev.Stream(device)) as graph:
+            with graph.while_(left[:1]) if outer == "while" else graph.if_(left[:1]):
+                with contextlib.suppress(KeyError), graph.while_(left[1:]) if inner == "while" else graph.if_(left[1:]):
+                    kernels.add(numbers.random(4, device=device, generator=generator), x)
+                    raise KeyError
+                kernels.add(numbers.random(4, device=device, generator=generator), x)
+                with graph.if_(left[1:]):
+                    add_one[1](x)
+            numbers.random(4, device=device, generator=generator)
+    assert generator.get_offset() == 0
+
+
+async def test_a_block_that_is_not_left(device: str) -> None:
+    """A capture that ends within a block fails; the block's own end has nothing to say then."""
+    left, x = await ready(device, np.full(1, 3), np.zeros(1, np.int64))
+    with pytest.raises(aiodev.CaptureError, match="the block of while_ at .* was not left"), contextlib.ExitStack() as stack:
+        async with aiodev.capture(aiodev.Stream(device)) as graph:
+            stack.enter_context(graph.while_(left))
+            count_down[1](left)
+    assert await x.tolist() == [0]
+
+
+async def test_an_exception_that_leaves_the_capture_is_not_replaced(device: str) -> None:
+    """What leaves a block and the capture arrives as it was raised, and nothing is held of it."""
+    (left,) = await ready(device, np.full(1, 3))
+    with pytest.raises(KeyError) as caught:
+        async with aiodev.capture(aiodev.Stream(device)) as graph:
+            with graph.while_(left):
+                raise KeyError
+    assert caught.value.__cause__ is None and caught.value.__context__ is None
+
+
+def _view(left: aiodev.Array, other: aiodev.Array, graph: aiodev.Graph) -> None:
+    count_down[1](left.reshape(1, 1)[0])
+
+
+def _copy(left: aiodev.Array, other: aiodev.Array, graph: aiodev.Graph) -> None:
+    aiodev.current_stream(left.device).copy(left, other)
+
+
+def _host_copy(left: aiodev.Array, other: aiodev.Array, graph: aiodev.Graph) -> None:
+    aiodev.current_stream(left.device).copy(left, np.zeros(1, np.int64))
+
+
+def _fill(left: aiodev.Array, other: aiodev.Array, graph: aiodev.Graph) -> None:
+    left[:] = 0
+
+
+def _function(left: aiodev.Array, other: aiodev.Array, graph: aiodev.Graph) -> None:
+    kernels.minimum(other, 0, out=left)
+
+
+def _draw(left: aiodev.Array, other: aiodev.Array, graph: aiodev.Graph) -> None:
+    numbers.integers(0, 1, dtype="int64", out=left)
+
+
+@aiodev.kernel
+def write_at(i, address, size, memset):
+    aiodev.lang.call_native(memset, address, 0, size)
+
+
+def _by_address(left: aiodev.Array, other: aiodev.Array, graph: aiodev.Graph) -> None:
+    memset = ctypes.cast(ctypes.CDLL(None).memset, ctypes.c_void_p).value
+    write_at[1](left.address, left.nbytes, memset)
+
+
+def _nested(left: aiodev.Array, other: aiodev.Array, graph: aiodev.Graph) -> None:
+    with graph.if_(left):
+        count_down[1](left)
+
+
+def _nested_loop(left: aiodev.Array, other: aiodev.Array, graph: aiodev.Graph) -> None:
+    with graph.while_(other):
+        count_down[1](other)
+        count_down[1](left)
+    other[:] = 1
+
+
+@pytest.mark.parametrize(
+    "write",
+    [_view, _copy, _host_copy, _fill, _function, _draw, _by_address, _nested, _nested_loop],
+    ids=lambda write: write.__name__,
+)
+async def test_loops_whose_condition_is_written(device: str, write: Any) -> None:
+    """Whatever writes the condition, in a block within the loop, too, the loop is captured, and ends."""
+    if write is _by_address and device != "cpu":
+        pytest.skip("native functions are called on the CPU")
+    stream = aiodev.Stream(device)
+    left, other, x = await ready(device, np.ones(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
+    async with aiodev.capture(stream) as graph:
+        left[:], other[:] = 1, int(write is _nested_loop)
+        with graph.while_(left):
+            write(left, other, graph)
+            add_one[1](x)
+    await graph.replay(stream)
+    assert await x.tolist() == [1]
+
+
+def _nothing(left: aiodev.Array, other: aiodev.Array, graph: aiodev.Graph) -> None:
+    pass
+
+
+def _read(left: aiodev.Array, other: aiodev.Array, graph: aiodev.Graph) -> None:
+    kernels.add(left, 1, out=other)
+    aiodev.current_stream(left.device).copy(other, left)
+    with graph.if_(left):
+        add_one[1](other)
+
+
+@pytest.mark.parametrize("body", [_nothing, _read], ids=lambda body: body.__name__)
+async def test_loops_whose_condition_nothing_writes(device: str, body: Any) -> None:
+    """A loop that could not end is refused at the end of its block, by name; what was written before it is no part of it."""
+    left, other = await ready(device, np.ones(1, np.int64), np.zeros(1, np.int64))
+    with pytest.raises(aiodev.CaptureError, match=r"^Graph.while_ at .*condition: no operation .* writes it") as caught:
+        async with aiodev.capture(aiodev.Stream(device)) as graph:
+            count_down[1](left)
+            with graph.if_(left):
+                body(left, other, graph)
+            with graph.while_(left):
+                body(left, other, graph)
+    assert caught.value.call == "Graph.while_" and (caught.value.place or "").startswith(__file__)
+    with pytest.raises(RuntimeError, match="failed"):
+        graph.replay()
+
+
+async def test_an_inner_loop_whose_condition_the_outer_one_writes(device: str) -> None:
+    """It is the loop's own block that must write its condition; and the refusal, if it is caught, fails the capture."""
+    outer, inner = await ready(device, np.ones(1, np.int64), np.ones(1, np.int64))
+    with pytest.raises(aiodev.CaptureError, match="capture at .*the block of while_ at .*no operation of the block writes it"):
+        async with aiodev.capture(aiodev.Stream(device)) as graph:
+            with graph.while_(outer):
+                with contextlib.suppress(aiodev.CaptureError), graph.while_(inner):
+                    count_down[1](outer)
+                count_down[1](inner)
 
 
 async def test_conditions_that_are_refused(device: str) -> None:

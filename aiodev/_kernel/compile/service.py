@@ -17,7 +17,7 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
 
@@ -69,12 +69,16 @@ class PendingKernel:
         error: why it will never be.
         may_pass: that is for want of memory, threads, processes or files, so another launch may have more luck.
         awaited: somebody waits for the outcome.
+        only_reads: the places, among its arguments, of arrays that its body only reads, as far as that is known.
     """
 
-    __slots__ = ("__weakref__", "_callbacks", "_lock", "awaited", "backend", "entry", "error", "may_pass", "ready", "snapshot",
-                 "spec")  # fmt: skip
+    __slots__ = ("__weakref__", "_callbacks", "_lock", "awaited", "backend", "entry", "error", "may_pass", "only_reads",
+                 "ready", "snapshot", "spec")  # fmt: skip
 
-    def __init__(self, backend: BackendHandle, spec: KernelSpec, snapshot: Snapshot, entry: int | None = None) -> None:
+    def __init__(
+        self, backend: BackendHandle, spec: KernelSpec, snapshot: Snapshot, entry: int | None = None,
+        only_reads: Collection[int] = (),
+    ) -> None:  # fmt: skip
         self.backend = backend
         self.spec = spec
         self.snapshot = snapshot
@@ -82,6 +86,7 @@ class PendingKernel:
         self.error: BaseException | None = None
         self.may_pass = False
         self.awaited = False
+        self.only_reads = only_reads
         self._lock = threading.RLock()  # re-entrant: a finalizer, or a signal's handler, may launch
         self._callbacks: list[Callable[[BaseException | None], object]] = []
         self.entry: int = backend.backend.reserve_entry() if entry is None else entry
@@ -90,7 +95,8 @@ class PendingKernel:
 
     def again(self) -> PendingKernel:
         """Another attempt, with the same entry, of one that has failed."""
-        return PendingKernel(self.backend, self.spec._replace(key=""), capture(self.spec.function), self.entry)
+        spec = self.spec._replace(key="")
+        return PendingKernel(self.backend, spec, capture(spec.function), self.entry, self.only_reads)
 
     def when_done(self, callback: Callable[[BaseException | None], object]) -> None:
         """Call ``callback(error or None)`` when the outcome is known."""

@@ -16,7 +16,7 @@ from aiodev._kernel.analysis.source import BodyUse, analyse
 from aiodev._kernel.analysis.uniformity import is_loop_free
 from aiodev._kernel.compile.service import PendingKernel, service
 from aiodev._kernel.compile.snapshot import capture
-from aiodev._kernel.dispatch.signature import ARRAYS, Signature, describe, key_of
+from aiodev._kernel.dispatch.signature import ARRAYS, READ, Signature, describe, key_of
 from aiodev._kernel.options import Options
 
 __all__ = ["Specialization", "Specializations"]
@@ -152,7 +152,8 @@ class Specializations:
         )
         places = {place: len(args[place].shape) for place, kind in enumerate(signature.pattern) if kind in ARRAYS}
         bounds = farthest(self._accesses_of(which, body), places)
-        return Specialization(keys, device, signature, self._loading(spec, device), bounds)
+        only_reads = [place for place, kind in enumerate(signature.pattern) if kind == READ]
+        return Specialization(keys, device, signature, self._loading(spec, device, only_reads), bounds)
 
     def _pace_of(self, which: str | None, body: Callable[..., None]) -> tuple[bool | None, tuple[int, ...] | None]:
         """Whether all indices take as long, and the places of the arguments that say how long, if not; or None."""
@@ -180,13 +181,13 @@ class Specializations:
             use = self._uses[which] = analyse(body, tuple(self.names)).promising(self._reads)
         return use
 
-    def _loading(self, spec: KernelSpec, device: Device) -> PendingKernel:
+    def _loading(self, spec: KernelSpec, device: Device, only_reads: Sequence[int]) -> PendingKernel:
         """What other variants of the same types share: an int and a bool may both be packed as one type."""
         for specialization in self._known.values():
             known = specialization.loading
             if known.backend.name == device.type and known.spec.arguments == spec.arguments and known.error is None:
                 return known
-        loading = PendingKernel(registry.handle(device.type), spec, capture(spec.function))
+        loading = PendingKernel(registry.handle(device.type), spec, capture(spec.function), only_reads=only_reads)
         service.load(loading)
         return loading
 
