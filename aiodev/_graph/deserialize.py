@@ -223,19 +223,16 @@ def _find_kernel(path: str, one: Mapping[str, Any], device: Device) -> PendingKe
     if "<" not in one["qualname"]:
         body, is_there = _look_up(one["module"], one["qualname"], device)
         if body is not None:
-            snapshot, fresh = capture(body), spec._replace(function=body, key="")
-            if _key_of(fresh, snapshot) == one["key"]:
-                loading = PendingKernel(handle, fresh, snapshot)
-                service.load(loading)
-                return loading
+            snapshot, known = capture(body), spec._replace(function=body)
+            if _key_of(known._replace(key=""), snapshot) == spec.key:
+                return service.load_once(handle, known, snapshot)
             if is_there:
                 raise GraphFileError(path, f"kernel {name} is not what it was when the graph was saved; capture the graph anew")
-    loading = PendingKernel(handle, spec, Snapshot())
-    if not handle.backend.load_cached(loading.entry, spec, cache.directory()):
+    loading = service.find_cached(handle, spec)
+    if loading is None:
         where = f"the cache ({cache.directory() or 'which is off'})"
         reason = f"kernel {name} is not there under its name, and {where} does not have its code"
         raise GraphFileError(path, f"{reason}; call what was captured once, or capture the graph anew")
-    loading.finish(None)
     return loading
 
 

@@ -18,6 +18,7 @@ import pytest
 
 import aiodev
 from aiodev import kernels
+from aiodev._core.streams import trace
 from aiodev.kernels import random as draws
 
 SIZE = 8
@@ -193,6 +194,70 @@ async def test_a_graph_is_saved_again(device: str, tmp_path: Path) -> None:
     assert str(third) == str(again)
 
 
+async def test_loading_again_makes_no_kernels(device: str, tmp_path: Path) -> None:
+    """However often a file is loaded, whether or not the graphs live, its kernels are those of the first time.
+
+    That goes for those with a name and for those that are found by their code, and for one whose code is nowhere.
+    """
+
+    @aiodev.kernel
+    def halve(i, x):
+        x[i] /= 2
+
+    def body(graph: aiodev.Graph, x: aiodev.Array) -> None:
+        programs.scale[SIZE](graph.input("factor", 2.0), x)
+        halve[SIZE](x)
+
+    path, bad = tmp_path / "a.graph", tmp_path / "b.graph"
+    await saved(device, path, body, np.ones(SIZE))
+    content = path.read_bytes()
+    known, nameless = json.loads(_text(content))["kernels"]
+    bad.write_bytes(_edited(content, kernels=[known, {**nameless, "key": "1" * 64}]))
+    (x,) = await ready(device, np.ones(SIZE))
+    alive, entries = [], set[int]()
+    for k in range(6):
+        graph = await aiodev.Graph.load(path, x0=x)
+        await graph.replay()
+        with pytest.raises(aiodev.GraphFileError, match="not there under its name"):
+            await aiodev.Graph.load(bad, x0=x)
+        alive += [graph] if k % 2 else []
+        del graph
+        if k == 0:
+            entries.update(trace.entries)
+    assert set(trace.entries) == entries
+    assert await x.tolist() == [4.0] * SIZE  # each replay adds a half
+
+
+async def test_a_kernel_that_could_not_be_loaded(device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph whose kernel has no code fails; one that is loaded afterwards tries again, and leaves the first as it was."""
+
+    def body(graph: aiodev.Graph, x: aiodev.Array) -> None:
+        programs.divide[SIZE](graph.input("by", 2.0), x)
+
+    await saved(device, tmp_path / "a.graph", body, np.ones(SIZE))
+    stream, (x,) = aiodev.Stream(device), await ready(device, np.ones(SIZE))
+
+    def fails(*args: Any) -> bool:
+        raise MemoryError("none left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(aiodev.get_backend(device), "load_cached", fails)
+        first = await aiodev.Graph.load(tmp_path / "a.graph", x0=x)
+        with pytest.raises(aiodev.CompileError, match="none left"):
+            await first.replay(stream)
+    entries = set(trace.entries)
+    again = await aiodev.Graph.load(tmp_path / "a.graph", x0=x)
+    await again.replay(stream)
+    with pytest.raises(aiodev.CompileError, match="none left"):
+        await first.replay(stream)
+    third = await aiodev.Graph.load(tmp_path / "a.graph", x0=x)
+    await third.replay(stream)
+    assert set(trace.entries) == entries
+    host = np.zeros(SIZE)
+    await stream.copy(host, x)
+    assert host.tolist() == [0.25] * SIZE
+
+
 def test_another_process_loads_it(tmp_path: Path) -> None:
     """A graph is loaded by a process that has never captured anything; a kernel that has changed there is refused by name."""
     folder = Path(programs.__file__).parent
@@ -274,12 +339,7 @@ async def test_files_that_are_not_loaded(device: str, tmp_path: Path) -> None:
     content = path.read_bytes()
 
     def edited(**changes: Any) -> bytes:
-        _, _, rest = content.partition(b"\n")
-        count, _, text = rest.partition(b"\n")[2].partition(b"\n")
-        document = json.loads(text[: int(count)]) | changes
-        new = json.dumps(document).encode()
-        whole = b"%d\n%s%s" % (len(new), new, text[int(count) :])
-        return b"aiodev graph 1\n%s\n%s" % (hashlib.sha256(whole).hexdigest().encode(), whole)
+        return _edited(content, **changes)
 
     kernels_gone = [{**one, "key": "0" * 64} for one in json.loads(_text(content))["kernels"]]
     cases = (
@@ -306,6 +366,16 @@ async def test_files_that_are_not_loaded(device: str, tmp_path: Path) -> None:
     graph = await aiodev.Graph.load(path, x0=again)
     with pytest.raises(aiodev.GraphFileError, match="it cannot be written"):
         await graph.save(tmp_path / "none" / "a.graph")
+
+
+def _edited(content: bytes, **changes: Any) -> bytes:
+    """What is in a file of a graph, with another document."""
+    _, _, rest = content.partition(b"\n")
+    count, _, text = rest.partition(b"\n")[2].partition(b"\n")
+    document = json.loads(text[: int(count)]) | changes
+    new = json.dumps(document).encode()
+    whole = b"%d\n%s%s" % (len(new), new, text[int(count) :])
+    return b"aiodev graph 1\n%s\n%s" % (hashlib.sha256(whole).hexdigest().encode(), whole)
 
 
 def _text(content: bytes) -> bytes:

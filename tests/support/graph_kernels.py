@@ -11,6 +11,11 @@ def scale(i, factor, x):
 
 
 @aiodev.kernel
+def divide(i, by, x):
+    x[i] = x[i] / by[()]
+
+
+@aiodev.kernel
 def add_to(i, x, out):
     out[i] += x[i]
 

@@ -138,6 +138,9 @@ class Service:
         self._improved: set[str] = set()  # keys; the loading thread's
         #: By backend and key: who waits, and what the pool has. The loading thread's.
         self._compiling: dict[tuple[str, str], tuple[list[PendingKernel], QueuedJob]] = {}
+        #: Those that are asked for by their content, with its key, again and again: entries are never given back.
+        self._by_content: dict[tuple[BackendHandle, KernelSpec], PendingKernel] = {}
+        self._finding = threading.Lock()
 
     def forget_after_fork(self) -> None:
         """In a forked child: the threads and the workers are the parent's."""
@@ -161,6 +164,32 @@ class Service:
     def load(self, loading: PendingKernel) -> None:
         """Begin to load or compile a kernel; as long as nobody waits for it, those that somebody waits for come first."""
         loading.backend.start_soon(lambda error: self._started(loading, error))
+
+    def load_once(self, backend: BackendHandle, spec: KernelSpec, snapshot: Snapshot) -> PendingKernel:
+        """The one kernel of a content, whose key ``spec`` has: it begins to load if there is none, or that one has failed."""
+        with self._lock:
+            known = self._by_content.get((backend, spec))
+            if known is not None and known.error is None:
+                return known
+            entry = None if known is None else known.entry  # whose launches are held for ever
+            loading = self._by_content[backend, spec] = PendingKernel(backend, spec._replace(key=""), snapshot, entry)
+        self.load(loading)
+        return loading
+
+    def find_cached(self, backend: BackendHandle, spec: KernelSpec) -> PendingKernel | None:
+        """The one kernel of a content whose body is not here; None if its code is not there either. Blocks.
+
+        Until its code is there nobody has it but this table, so the next one who asks looks for its code again.
+        """
+        with self._finding:
+            loading = self._by_content.get((backend, spec))
+            if loading is None:
+                loading = self._by_content[backend, spec] = PendingKernel(backend, spec, Snapshot())
+            if not loading.ready:
+                if not backend.backend.load_cached(loading.entry, spec, cache.directory()):
+                    return None
+                loading.finish(None)
+            return loading
 
     def hurry(self, loading: PendingKernel) -> None:
         """Compile a kernel as one that somebody waits for, from now on."""
