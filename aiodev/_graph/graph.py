@@ -116,8 +116,10 @@ class Graph:
 
         Raises:
             CaptureError: the graph is not being captured.
-            ValueError: the name is taken, or the array was made by the capture, or shares elements with another input.
-            TypeError: it is neither.
+            ValueError: the name is taken, or the array was made by the capture, or shares elements with another input; or a
+                number with a fraction, or NaN, for a dtype of integers.
+            TypeError: it is neither, or a complex number for a dtype of real ones.
+            OverflowError: a number is beyond ``dtype``.
         """
         if self._recorder is None:
             raise refused("inputs are named while the graph is captured")
@@ -260,7 +262,7 @@ class Graph:
                 elements with what the graph uses otherwise, and one of them is written to; or the graph uses an array that has
                 only some of the elements of the one that was there.
             ValueError: a number with a fraction, or NaN, for an input of integers.
-            OverflowError: a number is beyond the input's dtype.
+            OverflowError: a number is beyond the input's dtype, which is not to make it infinite.
 
         Example:
             >>> import aiodev

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import math
 import operator
 import struct
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from aiodev._array.array import Array, array_of
 from aiodev._array.dtypes import DType, parse_dtype
 from aiodev._array.layout import Layout, is_part, overlaps
 from aiodev._array.overlap import overlap
+from aiodev._core import arguments
 from aiodev._graph.access import accesses, span
 from aiodev._graph.recorder import Round
 from aiodev._graph.resources import Resources
@@ -216,17 +216,33 @@ def _between(addresses: Sequence[int], first: int, last: int) -> tuple[int, int]
 def number_of(function: str, name: str, value: Any, dtype: DType | None, expected: str = "a number") -> np.ndarray[Any, DType]:
     """A number as its bytes are on the device."""
     if isinstance(value, bool | int | float | complex | np.generic):
-        if dtype is not None and isinstance(value, np.integer):
-            value = int(value)  # which is not wrapped
         try:
-            if dtype is not None and dtype.kind != "c" and isinstance(value, complex):
-                raise TypeError(f"{function}: {name}: {value} cannot become {dtype}; complex numbers have two parts")
-            if dtype is not None and dtype.kind in "iu" and not math.isinf(value.real) and value.real % 1 != 0:  # nor is NaN
-                raise ValueError(f"{function}: {name}: {value} cannot become {dtype}, which has whole numbers only")
-            number = np.asarray(value, dtype)
+            number = np.asarray(value) if dtype is None else _converted(value, dtype)
         except OverflowError:
-            raise OverflowError(f"{function}: {name}: {value} is out of bounds for {dtype}") from None
+            raise OverflowError(f"{function}: {name}: {arguments.shown(value)} is out of bounds for {dtype}") from None
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{function}: {name}: {arguments.shown(value)} {error}") from None
         if dtype is not None or number.dtype.kind in "biufc":
             parse_dtype(number.dtype)
             return number
     raise TypeError(f"{function}: {name}: expected {expected}, got {type(value).__name__}")
+
+
+def _converted(value: Any, dtype: DType) -> np.ndarray[Any, DType]:
+    """A number of another dtype: rounded if need be, but neither wrapped nor cut off, nor made infinite."""
+    if dtype.kind != "c" and isinstance(value, complex | np.complexfloating):
+        raise TypeError(f"cannot become {dtype}; complex numbers have two parts")
+    if dtype.kind in "iu":
+        if not isinstance(value, int | np.integer) and not np.isinf(value) and value % 1 != 0:  # nor is NaN
+            raise ValueError(f"cannot become {dtype}, which has whole numbers only")
+        return np.asarray(int(value), dtype)  # which NumPy does not wrap
+    if dtype.kind == "b":
+        return np.asarray(value, dtype)
+    if isinstance(value, int):
+        value = float(value)
+    with np.errstate(over="ignore"):
+        number = np.asarray(value, dtype)
+    parts = [(number.real, value.real), (number.imag, value.imag)] if dtype.kind == "c" else [(number, value)]
+    if any(np.isinf(stored) and not np.isinf(given) for stored, given in parts):
+        raise OverflowError
+    return number

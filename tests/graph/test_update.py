@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from typing import Any
 
@@ -140,16 +141,43 @@ async def test_inputs_that_would_share_memory(device: str) -> None:
     [("int8", np.int64(300), OverflowError), ("uint8", np.int8(-1), OverflowError), ("float64", np.complex128(1j), TypeError),
      ("int64", np.uint64(2**64 - 1), OverflowError), ("float32", 1j, TypeError),
      ("int64", 2.5, ValueError), ("uint8", np.float32(-0.5), ValueError), ("int32", float("nan"), ValueError),
-     ("int64", float("inf"), OverflowError)],
+     ("int64", float("inf"), OverflowError), ("int8", np.float32(70000.0), OverflowError),
+     ("int8", np.float64(1e300), OverflowError), ("complex64", 10**39, OverflowError),
+     ("float32", 1e300, OverflowError), ("float32", -3.5e38, OverflowError), ("float32", np.float64(1e39), OverflowError),
+     ("float16", 70000.0, OverflowError), ("float16", 65520, OverflowError), ("bfloat16", 3.4e38, OverflowError),
+     pytest.param("bfloat16", 10**400, OverflowError, id="huge"), ("float64", np.complex64(1j), TypeError),
+     ("complex64", 1e300, OverflowError), ("complex64", complex(float("inf"), -1e300), OverflowError)],
 )  # fmt: skip
 async def test_numbers_that_do_not_fit(dtype: str, value: Any, error: type[Exception]) -> None:
-    """They are refused, as Python's are, and neither wrapped nor cut off."""
+    """They are refused, as Python's are, and neither wrapped nor cut off, nor made infinite; where inputs are named, too."""
     async with aiodev.capture(aiodev.Stream("cpu")) as graph:
         out = graph.input("v", 1, dtype) + 0
+        with pytest.raises(error, match="input: w: "):
+            graph.input("w", value, dtype)
     with pytest.raises(error, match="update: v: "):
         graph.update(v=value)
     await graph.replay()
     assert await out.item() == 1
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "expected"),
+    [("float16", float("inf"), float("inf")), ("float16", 65519.0, 65504.0), ("bfloat16", float("-inf"), float("-inf")),
+     ("bfloat16", 10**38, 9.969209968386869e37), ("float32", np.float64("inf"), float("inf")), ("float32", 1e-300, 0.0),
+     ("complex64", complex(float("inf"), 2), complex(float("inf"), 2)), ("int8", np.float64(-128), -128),
+     ("bool", 1e300, True)],
+)  # fmt: skip
+async def test_numbers_that_are_rounded_or_infinite(dtype: str, value: Any, expected: Any) -> None:
+    """Infinity is what it was, and a number between two others becomes one of them; nothing is warned of."""
+    async with aiodev.capture(aiodev.Stream("cpu")) as graph:
+        v = graph.input("v", 1, dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        graph.update(v=value)
+        graph.update(v=float("nan") if dtype[0] in "bf" and dtype != "bool" else value)
+        graph.update(v=value)
+    await graph.replay()
+    assert await v.item() == expected
 
 
 async def test_replaced_input_is_let_go_of(device: str) -> None:
@@ -176,7 +204,7 @@ async def test_replaced_input_is_let_go_of(device: str) -> None:
         (lambda: {"x": aiodev.ones(8, device="cpu")[::2]}, ValueError, "strides"),
         (lambda: {"n": "one"}, TypeError, "n: expected a number, got str"),
         (lambda: {"n": aiodev.zeros(1, device="cpu")}, TypeError, "n: expected a number, got Array"),
-        (lambda: {"n": 1 << 40}, OverflowError, "n: 1099511627776 is out of bounds for int32"),
+        (lambda: {"n": 1 << 40}, OverflowError, "n: int 1099511627776 is out of bounds for int32"),
         (lambda: {"x": aiodev.broadcast_to(aiodev.ones((), device="cpu"), 4)}, ValueError, "strides"),
     ],
 )
