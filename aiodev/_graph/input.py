@@ -153,11 +153,11 @@ class Inputs(dict[str, Input]):
     def move(self, known: Input, array: Array, resources: Resources) -> None:
         """Have the graph use another array."""
         held, followed = resources.held, resources.followed
-        before, (first, last) = known.array._buffer, span(known.array)
+        before = known.array._buffer
         for node in self._rounds:
-            rows = node.rows
-            if rows._buffer is before and first <= rows._address < last:
-                node.rows = array_of(array._buffer, array._address + rows._address - known.array._address, rows._form)
+            if _has_rows(known.array, node.rows):
+                address = array._address + node.rows._address - known.array._address
+                node.rows = array_of(array._buffer, address, node.rows._form)
         known.array = array
         if all(other.array._buffer is not before for other in self.values()) and not self.uses_otherwise(before):
             held.pop(before, None)
@@ -194,6 +194,15 @@ class Inputs(dict[str, Input]):
             node.block = node.block[:at] + word + node.block[at + _WORD :]
             if run.buffer:
                 self.words[run.places[k] + at] = word
+
+
+def _has_rows(array: Array, rows: Array) -> bool:
+    """Whether rows are in an array; also where they have no elements."""
+    (first, last), (begin, end) = span(array), span(rows)
+    if rows._buffer is not array._buffer or begin < first or last < end:
+        return False
+    distance = rows._address - array._address
+    return begin == end or overlaps(array._layout, array.itemsize, rows._layout, rows.itemsize, distance)
 
 
 def _used(place: Place) -> tuple[Layout, int, bool]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import aiodev
+from aiodev import kernels
 from aiodev.testing import Latch
 
 pytestmark = pytest.mark.parametrize("device", ["cpu", "sim"], indirect=True)
@@ -175,6 +176,35 @@ async def test_replays_ahead(device: str) -> None:
             graph.rows(first)
     assert await read(later) == expected(5)
     assert await read(earlier) == expected(3)
+
+
+@pytest.mark.parametrize("length", [0, 1, 2])
+async def test_rows_of_a_replaced_array(device: str, length: int) -> None:
+    """An array that takes the place of the one with the rows has them, also where it has room for none."""
+    program = Program(device, (length,))
+    other = aiodev.zeros(length, "int64", device)
+    graph = await program.capture(0, is_input=True)
+    for out in (program.out, other, program.out):
+        graph.update(out=out)
+        graph.replay(program.stream)
+        assert await read(graph.rows(out)) == []
+
+
+async def test_rows_beside_an_input(device: str) -> None:
+    """Rows that lie between an input's elements stay where they are when that is replaced."""
+    stream = aiodev.Stream(device)
+    both, left = aiodev.zeros((4, 2), "int64", device), aiodev.ones(1, "int64", device)
+    other = aiodev.zeros((4, 2), "int64", device)
+    await aiodev.synchronize(device)
+    async with aiodev.capture(stream) as graph:
+        rows = both[:3, 1]
+        kernels.add(graph.input("x", both[:, 0]), 1, out=both[:, 0])
+        with graph.while_(left, rows=rows):
+            rows[:1] = 7
+            left[:] = 0
+    graph.update(x=other[:, 0])
+    graph.replay(stream)
+    assert await read(graph.rows(rows)) == [7]
 
 
 async def test_a_round_fails(device: str) -> None:
