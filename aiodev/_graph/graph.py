@@ -242,7 +242,9 @@ class Graph:
                     self._resources = self._instantiate(recorder)
                     self._recorded = None
         if self._resources is None:
-            raise RuntimeError("the block that captures the graph was not left, or has failed")
+            if self._recorder is not None:
+                raise RuntimeError("the graph is being captured: leave the block that captures it first")
+            raise RuntimeError(f"the graph was not captured{'' if self._memory is None else ': the block has failed'}")
         return self._resources
 
     # Changes
@@ -336,8 +338,8 @@ class Graph:
         a replay that has not begun.
 
         Raises:
-            RuntimeError: the block that captures it was not left, or has failed; it still runs on another stream; or it has
-                blocks with what the device cannot run there.
+            RuntimeError: the block that captures it was not left, or has failed, which the message says; it still runs on
+                another stream; or it has blocks with what the device cannot run there.
             BadForkError: it is of the parent of this forked process.
             CaptureError: the stream is being captured.
             ValueError: the stream is on another device; or a generator has not so many words left.
@@ -493,7 +495,7 @@ class Graph:
     def __repr__(self) -> str:
         operations = len(self)
         if self._resources is None:
-            return f"<aiodev.Graph on {self.device}, not captured>"
+            return f"<aiodev.Graph on {self.device}, {'not' if self._recorder is None else 'being'} captured>"
         streams = f", {len(self._stream_ids)} streams" if len(self._stream_ids) > 1 else ""
         return f"<aiodev.Graph of {operations} operations on {self.device}{streams}>"
 

@@ -6,6 +6,8 @@ import asyncio
 import sys
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -175,6 +177,29 @@ async def test_graph_is_shown(device: str) -> None:
     assert dot.count("subgraph") == 2 and f'label="stream {ids[1]}"' in dot and '"1 double  3"' in dot
     edges = {line.strip() for line in dot.splitlines() if "->" in line}
     assert edges == {"n0 -> n1;", "n1 -> n2;", "n0 -> n3;", "n2 -> n3;"}
+
+
+async def test_graph_that_is_being_captured(device: str, tmp_path: Path) -> None:
+    """In the block it says that this is to be left; after a failure, that it has failed; if nobody captures it, just that."""
+    x = await ready(aiodev.zeros(4, device=device))
+    graph = aiodev.Graph(x.device)
+    with pytest.raises(RuntimeError, match="^the graph was not captured$"):
+        graph.replay(aiodev.Stream(device))
+    assert "not captured" in repr(graph)
+    with pytest.raises(KeyError):
+        async with aiodev.capture(aiodev.Stream(device)) as graph:
+            add_one[4](graph.input("x", x))
+            assert "being captured" in repr(graph) and str(graph) == repr(graph)
+            for call in (graph.replay, graph.update, graph.to_dot, lambda: graph.obstacles, partial(graph.rows, x)):
+                with pytest.raises(RuntimeError, match="is being captured: leave the block"):
+                    call()
+            with pytest.raises(RuntimeError, match="is being captured: leave the block"):
+                await graph.save(tmp_path / "a.graph")
+            raise KeyError
+    assert "not captured" in repr(graph)
+    for call in (graph.replay, graph.update, graph.to_dot):
+        with pytest.raises(RuntimeError, match="was not captured: the block has failed"):
+            call()
 
 
 def _noted() -> None:
