@@ -303,7 +303,8 @@ class Graph:
                 self._inputs.set_number(known.array, value)
             else:
                 self._inputs.move(known, value, resources)
-                resources.sort_uses()
+        if placed:
+            resources.sort_uses()
         self._inputs.pack_words()
 
     def _check(self, name: str, known: Input, value: Any) -> None:
@@ -567,7 +568,7 @@ class Graph:
         path = _path("save", path)
         resources = self._sealed()
         contents = Contents(
-            self.device, self._steps, self._stream_ids, self._inputs, self._inputs.words, self._submitter.draws,
+            self.device, self._steps, self._stream_ids, self._inputs, self._inputs.words(), self._submitter.draws,
             resources.memory, resources.held,
         )
         document, constants = await describe(contents, str(path))

@@ -473,7 +473,7 @@ class _Captured:
         moves = [(n, place) for n, places in enumerate(self._places) for place in places]
         if all(run.buffer for _, (run, *_) in moves):
             numbers = list(zip(self._numbers, self._number_arrays, strict=True))
-            self._words = _Words(self._graph._inputs.words, moves, numbers)
+            self._words = _Words(self._graph._inputs.words(), moves, numbers)
 
     @staticmethod
     def _array(result: _Result, leaves: Sequence[Any], buffers: Sequence[Buffer]) -> Array:

@@ -54,14 +54,14 @@ class Inputs(dict[str, Input]):
     """The inputs of a graph, by name, and what its replays write for them.
 
     Attributes:
-        words: what each replay writes, by address: always all of it, since a replay may be withdrawn.
-        patches: the same, as the executor has it.
+        patches: words, each behind its address, that each replay writes: always all of them, since a replay may be withdrawn.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.words: dict[int, bytes] = {}
         self.patches = b""
+        self._packed = bytearray()  # what they are to be; of an address that is there twice the second word counts
+        self._places: dict[int, int] = {}  # where the word of each address is in that
         self._rounds: list[Round] = []
         self._runs: Sequence[Run] = ()
         self._taken: tuple[list[int], list[Place]] | None = None  # what _addresses has found
@@ -111,11 +111,24 @@ class Inputs(dict[str, Input]):
         """Have the next replay write a number, once words are packed."""
         data = number.tobytes()
         for at in range(0, len(data), _WORD):
-            self.words[array._address + at] = data[at : at + _WORD].ljust(_WORD, b"\0")
+            self._set_word(array._address + at, data[at : at + _WORD].ljust(_WORD, b"\0"))
+
+    def _set_word(self, address: int, word: bytes) -> None:
+        place = self._places.get(address)
+        if place is None:
+            place = len(self._packed) + _WORD
+            self._packed += _address.pack(address) + word
+            self._places[address] = place
+        else:
+            self._packed[place : place + _WORD] = word
+
+    def words(self) -> dict[int, bytes]:
+        """What the next replay writes, by address."""
+        return {address: bytes(self._packed[place : place + _WORD]) for address, place in self._places.items()}
 
     def pack_words(self) -> None:
-        """Make ``patches`` of ``words``; to be called when those have changed."""
-        self.patches = b"".join([_address.pack(address) + word for address, word in self.words.items()])
+        """Have replays write the words as they are now; to be called when some were set."""
+        self.patches = bytes(self._packed)
 
     def check_placed(self, placed: Mapping[str, Array]) -> None:
         """Check that arrays which take the places of inputs share no memory with what else is used, where one is written.
@@ -193,7 +206,7 @@ class Inputs(dict[str, Input]):
             node = run.nodes[k]
             node.block = node.block[:at] + word + node.block[at + _WORD :]
             if run.buffer:
-                self.words[run.places[k] + at] = word
+                self._set_word(run.places[k] + at, word)
 
 
 def _has_rows(array: Array, rows: Array) -> bool:

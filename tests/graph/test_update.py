@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 import weakref
 from typing import Any
@@ -178,6 +179,36 @@ async def test_numbers_that_are_rounded_or_infinite(dtype: str, value: Any, expe
         graph.update(v=value)
     await graph.replay()
     assert await v.item() == expected
+
+
+async def test_a_number_is_changed_in_as_many_steps_as_any(device: str) -> None:
+    """How often the graph uses an array that was replaced is nothing to who changes a number, which every replay writes."""
+    counts = []
+    for uses in (1, 60):
+        x, other = aiodev.ones(4, device=device), aiodev.zeros(4, device=device)
+        await aiodev.synchronize(device)
+        async with aiodev.capture(aiodev.Stream(device)) as graph:
+            array, number = graph.input("x", x), graph.input("n", 1.0)
+            for _ in range(uses):
+                kernels.add(array, number, out=array)
+        await graph.replay()  # from now on addresses are written, too
+        for n in (3.0, 2.0):
+            graph.update(x=other, n=n)
+        count = 0
+
+        def count_calls(frame: Any, event: str, what: Any) -> None:
+            nonlocal count
+            count += 1
+
+        sys.setprofile(count_calls)
+        try:
+            graph.update(n=5.0)
+        finally:
+            sys.setprofile(None)
+        await graph.replay()
+        assert await x.tolist() == [1.0 + uses] * 4 and await other.tolist() == [5.0 * uses] * 4
+        counts.append(count)
+    assert counts[1] < counts[0] + 60  # some, if a finalizer runs meanwhile
 
 
 async def test_replaced_input_is_let_go_of(device: str) -> None:
