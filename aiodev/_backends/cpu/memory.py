@@ -14,8 +14,8 @@ import os
 import sys
 import threading
 
-from aiodev._backends.cpu.properties import available_memory
-from aiodev._backends.cpu.tuning import CHECK_FROM, HUGE_FROM
+from aiodev._backends.cpu.budget import Budget, budget
+from aiodev._backends.cpu.tuning import HUGE_FROM
 
 __all__ = ["ALIGNMENT", "GRANULARITY", "HostMemory"]
 
@@ -30,28 +30,33 @@ _PROT_NONE, _MAP_FIXED, _MAP_NORESERVE = 0, 0x10, 0x4000  # Linux; the module mm
 
 
 class HostMemory:
-    """Memory of one device, at most ``total`` bytes in all; thread-safe."""
+    """Memory of one device, at most ``total`` bytes in all; thread-safe.
 
-    def __init__(self, total: int) -> None:
+    What the machine, or the process's control group, cannot back now is refused: an overcommitted mapping would succeed, and
+    the process would be killed when it is touched.
+
+    Args:
+        total: bytes.
+        shared: what all devices may have together.
+    """
+
+    def __init__(self, total: int, shared: Budget = budget) -> None:
         self.total = total
+        self._budget = shared
         self._allocated = 0
         self._lock = threading.RLock()  # re-entrant: a finalizer may allocate while this thread holds it
         self._mappings: dict[int, tuple[mmap.mmap, int]] = {}
 
     def allocate(self, nbytes: int) -> int:
-        """Address of ``nbytes`` of zeroed memory.
-
-        Refuses what the machine cannot back now: an overcommitted mapping would succeed, and the process would be
-        killed when it is touched.
-        """
+        """Address of ``nbytes`` of zeroed memory."""
         if nbytes < 0:
             raise ValueError(f"cannot allocate {nbytes} bytes")
         size = max(nbytes, 1)
-        self._take(size)
+        mapping, address = _map(size)
         try:
-            mapping, address = _map(size)
-        except BaseException:  # Ctrl-C too: what was not mapped must not count
-            self._give(size)
+            self._take(address, size)
+        except BaseException:
+            mapping.close()
             raise
         with self._lock:
             self._mappings[address] = mapping, size
@@ -61,7 +66,7 @@ class HostMemory:
         """Unmap what ``allocate`` gave."""
         with self._lock:
             mapping, size = self._mappings.pop(address)
-        self._give(size)
+        self._give(address, size)
         mapping.close()
 
     # Ranges
@@ -80,11 +85,11 @@ class HostMemory:
 
     def map(self, address: int, nbytes: int) -> None:
         """Let a part of a range be memory, zeroed; refuses what ``allocate`` would."""
-        self._take(nbytes)
+        self._take(address, nbytes)
         try:
             _system("mprotect", address, nbytes, mmap.PROT_READ | mmap.PROT_WRITE)
         except BaseException:  # Ctrl-C too: what was not mapped must not count
-            self._give(nbytes)
+            self._give(address, nbytes)
             raise
         with contextlib.suppress(MemoryError):  # built without huge pages: the memory is as good, only slower
             _system("madvise", address, nbytes, mmap.MADV_HUGEPAGE)
@@ -92,7 +97,7 @@ class HostMemory:
     def unmap(self, address: int, nbytes: int) -> None:
         """Give the memory back; the addresses stay reserved."""
         _system_map(address, nbytes, _MAP_FIXED)
-        self._give(nbytes)
+        self._give(address, nbytes)
 
     def release(self, address: int, nbytes: int) -> None:
         """Give a range back."""
@@ -102,22 +107,23 @@ class HostMemory:
 
     def free(self) -> int:
         """Bytes that an allocation could have now."""
-        return max(0, min(self.total - self._allocated, available_memory()))
+        return max(0, min(self.total - self._allocated, self._budget.left()))
 
     @property
     def allocated(self) -> int:
         """Bytes handed out."""
         return self._allocated
 
-    def _take(self, size: int) -> None:
+    def _take(self, address: int, size: int) -> None:
         with self._lock:
-            if self._allocated + size > self.total or (size >= CHECK_FROM and size > available_memory()):
+            if self._allocated + size > self.total or not self._budget.take(address, size):
                 raise MemoryError(f"{size:,} bytes asked for, {self.free():,} of {self.total:,} free")
             self._allocated += size
 
-    def _give(self, size: int) -> None:
+    def _give(self, address: int, size: int) -> None:
         with self._lock:
             self._allocated -= size
+            self._budget.give(address, size)
 
 
 def _map(size: int) -> tuple[mmap.mmap, int]:

@@ -8,16 +8,18 @@ import platform
 from pathlib import Path
 from typing import Any
 
+from aiodev._backends.cpu.tuning import SPARED, SPARED_PART, TABLES
 from aiodev._core.backend.interface import DeviceProperties
 from aiodev._core.control_groups import groups_of, read_file
 from aiodev._core.usable_cores import UsableCores, allowed_cores, core_watch
 
-__all__ = ["available_memory", "cache_bytes", "cpu_properties", "cores_of", "total_memory", "worker_count"]
+__all__ = ["anonymous_memory", "available_memory", "cache_bytes", "cpu_properties", "cores_of", "total_memory", "worker_count"]
 
 #: Width in bytes of the widest vector registers that a CPU flag promises, widest first.
 _SIMD = (("avx512f", 64), ("avx2", 32), ("avx", 32), ("sse2", 16), ("asimd", 16), ("neon", 16))
 #: A control group's files of its memory's limit and use, by version.
 _MEMORY_FILES = {1: ("memory.limit_in_bytes", "memory.usage_in_bytes"), 2: ("memory.max", "memory.current")}
+_ROOT = Path("/")
 #: A limit above this is cgroup v1's way of saying that there is none.
 _NO_LIMIT = 1 << 60
 
@@ -70,12 +72,28 @@ def total_memory() -> int:
     return min([physical, *(limit for limit, _ in _cgroup_memory())])
 
 
-def available_memory() -> int:
-    """Bytes that could be had now without pushing anything out."""
-    machine = _meminfo("MemAvailable")
+def available_memory(root: Path = _ROOT) -> int:
+    """Bytes that could be had now without pushing anything out; of a control group's limit some are spared for all else.
+
+    Args:
+        root: where the file system begins that is looked at.
+    """
+    machine = _meminfo("MemAvailable", root)
     if machine is None:
         machine = total_memory()
-    return max(0, min([machine, *(limit - used for limit, used in _cgroup_memory())]))
+    left = (limit - _spared(limit) - used for limit, used in _cgroup_memory(root))
+    return max(0, min([machine, *left]))
+
+
+def _spared(limit: int) -> int:
+    """Bytes of a control group's limit that its processes have for what is not the device's memory."""
+    return min(limit // SPARED_PART, SPARED) + limit // TABLES
+
+
+def anonymous_memory() -> int | None:
+    """Bytes of this process that are resident and no file's; None where the system does not tell."""
+    fields = read_file(Path("/proc/self/statm")).split()
+    return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 2 else None
 
 
 def _physical_memory() -> int:
@@ -87,8 +105,8 @@ def _physical_memory() -> int:
     return 4 << 30  # A system that does not tell has at least what a 32-bit address space had.
 
 
-def _meminfo(key: str) -> int | None:
-    text = read_file(Path("/proc/meminfo"))
+def _meminfo(key: str, root: Path = _ROOT) -> int | None:
+    text = read_file(root / "proc/meminfo")
     for line in text.splitlines():
         name, _, rest = line.partition(":")
         if name == key:
@@ -96,14 +114,16 @@ def _meminfo(key: str) -> int | None:
     return None
 
 
-def _cgroup_memory() -> list[tuple[int, int]]:
+def _cgroup_memory(root: Path = _ROOT) -> list[tuple[int, int]]:
     """(limit, bytes used) of each control group that limits this process's memory, from its own up to the root."""
     limits = []
-    for directory, version in _cgroup_directories():
+    for directory, version in _cgroup_directories(root):
         limit_name, used_name = _MEMORY_FILES[version]
-        limit, used = read_file(directory / limit_name).strip(), read_file(directory / used_name).strip()
-        if limit.isdigit() and used.isdigit() and int(limit) < _NO_LIMIT:
-            limits.append((int(limit), int(used) - _cgroup_cache(directory)))
+        limit = read_file(directory / limit_name).strip()
+        if limit.isdigit() and int(limit) < _NO_LIMIT:
+            used = read_file(directory / used_name).strip()
+            if used.isdigit():
+                limits.append((int(limit), int(used) - _cgroup_cache(directory)))
     return limits
 
 
@@ -117,9 +137,9 @@ def _cgroup_cache(directory: Path) -> int:
 
 
 @functools.cache
-def _cgroup_directories() -> tuple[tuple[Path, int], ...]:
+def _cgroup_directories(root: Path) -> tuple[tuple[Path, int], ...]:
     """Control groups of this process that may hold a memory limit, with the version of their interface."""
-    groups = groups_of("memory")
+    groups = groups_of("memory", root)
     return tuple((group, version) for group, version in groups if read_file(group / _MEMORY_FILES[version][0]))
 
 

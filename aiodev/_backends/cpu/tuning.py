@@ -192,9 +192,23 @@ PORTABLE_OVERHEAD: Final = 1_000
 #: Mappings of fewer bytes are not aligned to huge pages. Larger: more translations of addresses where memory is read at
 #: random; smaller: mappings gain less than the alignment wastes in address space, and whole huge pages are touched in part.
 HUGE_FROM: Final = 4 << 20
-#: Allocations from this many bytes on are checked against the machine's free memory. Larger: more memory that is not there is
-#: promised; smaller: more checks of tens of µs.
-CHECK_FROM: Final = 16 << 20
+#: Part of what is left, one in so many, that is handed out before it is looked up anew what the system has. Larger: more looks,
+#: of some 100 µs each; smaller: where others take memory meanwhile, more is promised than there is.
+LOOK_PART: Final = 8
+#: Such a look is old after this long (ns). Larger: others have more time to take what is promised; smaller: more looks.
+LOOK_OLD: Final = 10_000_000
+#: A look is old after so many times what it took, if that is longer. Larger: as ``LOOK_OLD``; smaller: looks take more of the
+#: time of a program that has much memory which it has not touched yet.
+LOOK_COST: Final = 50
+#: Part of a control group's limit, one in so many, that stays for what is not the device's memory: objects of Python, results
+#: that are read, stacks, code, a process that compiles. Larger: the system kills a process whose arrays leave it no room;
+#: smaller: arrays have less.
+SPARED_PART: Final = 8
+#: That is no more than this. Larger and smaller: the other way round as ``SPARED_PART``, where limits are large.
+SPARED: Final = 256 << 20
+#: Tables of pages take one byte for so many of memory, if it is mapped by small pages, and as much again is spared.
+#: Larger: as ``SPARED_PART``, where limits are large; smaller: arrays have less.
+TABLES: Final = 256
 
 # Kept, and waited for
 
