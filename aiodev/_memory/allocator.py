@@ -40,6 +40,7 @@ from aiodev._core.sigint import sigint_held
 from aiodev._core.waiting.block_until import hold_until
 from aiodev._memory.block import CACHED, LIVE, Bin, Block, Segment
 from aiodev._memory.buffer import Buffer, Uses
+from aiodev._memory.leaving import Leaving, take_turns
 from aiodev._memory.segments import RawMemory
 from aiodev._memory.slow_path import SlowPath
 from aiodev._memory.stats import Totals
@@ -168,6 +169,7 @@ class CachingAllocator:
     def make_private(self) -> Self:
         """A pool of this device's memory that serves nobody else."""
         with sigint_held, self.slow_path.lock:
+            take_turns(self.slow_path.turns)
             made = type(self)(self.device, self._raw, self.host_accessible, self._hold, self)
             self._pools_made += 1
             made.number = self._pools_made
@@ -226,6 +228,10 @@ class CachingAllocator:
         work of another stream, which may be held for long.
         """
         pending = self.pending
+        leaving = self.slow_path.leaving
+        if leaving is not None:
+            leaving.note_release()
+            return
         for _ in range(2):
             try:
                 block = pending.popleft()
@@ -265,14 +271,21 @@ class CachingAllocator:
             path.lock, path.is_parents = lock, True
 
     def abandon(self) -> None:
-        """Give back what is free, now and when more of it is: nobody will allocate from it again."""
-        self.slow_path.abandoned = True
-        self.empty_cache()
+        """Give back what is free, and the rest when work and arrays are done with it: nobody will allocate from it again."""
+        path = self.slow_path
+        if path.leaving is None:
+            path.leaving = Leaving(path)
+        path.abandoned = True
+        self.return_abandoned()
+        take_turns(path.turns)
 
     def return_abandoned(self) -> None:
         """Give back what is free, if nobody will allocate from it again."""
-        if self.slow_path.abandoned:
-            self.empty_cache()
+        leaving = self.slow_path.leaving
+        if leaving is not None:
+            with sigint_held, self.slow_path.lock:
+                self.empty_cache()
+                leaving.note()
 
     def pin(self) -> None:
         """Give nothing back from now on, not even what is free: a graph uses it."""

@@ -19,8 +19,9 @@ class MemoryPool:
 
     What was freed into the pool serves only the pool again, and nothing else moves into it: a graph that is replayed finds its
     memory where it was captured, and a burst of odd sizes leaves the common cache as it is. Tasks that are created inside of
-    the block inherit it. Arrays may outlive the block, and the pool. What the pool has cached goes back when it is dropped, and
-    the rest, once its arrays are dropped too, when :func:`empty_cache` is called or the device runs out.
+    the block inherit it. Arrays may outlive the block, and the pool. What the pool has cached goes back when it is dropped. The
+    rest follows once its arrays are dropped too, and the work that uses them is done: at the latest when a pool is made or
+    dropped then, or the device's allocator looks for memory, or has some freed.
 
     Args:
         device: whose memory; the current device by default.

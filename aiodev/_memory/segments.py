@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from aiodev._core.backend.interface import COMPLETED
 from aiodev._core.config import settings
-from aiodev._memory.block import CACHED, FREE, HOLE, TAKEN, Block, Extents, Segment
+from aiodev._memory.block import CACHED, FREE, HOLE, LIVE, TAKEN, Block, Extents, Segment
 from aiodev._memory.stats import Totals
 from aiodev._memory.tuning import COMMON, LARGE_SEGMENT, LITTLE, OWN_SEGMENT_FROM, SLACK, SMALL_SEGMENT
 
@@ -328,6 +328,25 @@ class Segments:
         """Bytes that nobody has, and that work still uses."""
         blocks = (block for segment in self.all() for block in segment.blocks() if block.state in (FREE, CACHED))
         return sum(block.size for block in blocks if any(t.counters[COMPLETED] < v for t, v in block.pending().items()))
+
+    def left_over(self) -> tuple[dict[Timeline, int], int, bool]:
+        """What keeps memory that could not go back: the last operation of each timeline, and the number of live blocks.
+
+        The third says whether more of it could go back by now.
+        """
+        points: dict[Timeline, int] = {}
+        living, is_stale = 0, False
+        for block in (block for segment in self.all() for block in segment.blocks()):
+            if block.state not in (FREE, CACHED):
+                living += block.state == LIVE
+                continue
+            pending = block.pending()
+            left = {t: v for t, v in pending.items() if t is not None and t.counters[COMPLETED] < v}
+            if not left:  # its work, or a release, came to its end since
+                is_stale = is_stale or block.state == CACHED or bool(pending)
+            for timeline, value in left.items():
+                points[timeline] = max(value, points.get(timeline, 0))
+        return points, living, is_stale
 
     def release(self, blocks: list[Block], enough: int | None = None) -> int:
         """Give free blocks back, as far as they are whole segments, or whole pieces of ranges; returns how many bytes.

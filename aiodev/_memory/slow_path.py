@@ -23,6 +23,7 @@ from aiodev._core.errors import OutOfMemoryError
 from aiodev._core.sigint import sigint_held
 from aiodev._core.timeline.timeline import living_timelines
 from aiodev._memory.block import CACHED, FREE, LIVE, TAKEN, Bin, Block, Extents, Segment
+from aiodev._memory.leaving import Leaving, take_turns
 from aiodev._memory.segments import RawMemory, Segments
 from aiodev._memory.stats import Totals
 from aiodev._memory.tuning import (
@@ -58,7 +59,10 @@ class SlowPath:
         before_emptying: called before blocks leave the bins.
         others: those of the device's private pools; the device's own keeps them.
         abandoned: nobody will allocate from it again.
+        leaving: then, what it waits for.
+        turns: the abandoned pools of the device that wait for work.
         pending: cached or free blocks with a timeline to forget.
+        noticed: those of the device's own allocator.
         lock: guards segments and extents, of the whole device. Re-entrant: the garbage collector may run a finalizer that
             allocates while this thread holds it.
         looking: a thread is at work on segments and extents.
@@ -75,7 +79,10 @@ class SlowPath:
         self.before_emptying: Callable[[], object] | None = None
         self.others: list[SlowPath] = []
         self.abandoned = False
+        self.leaving: Leaving | None = None
+        self.turns: deque[Leaving] = deque() if common is None else common.turns
         self.pending: deque[Block] = deque()
+        self.noticed: deque[Block] = self.pending if common is None else common.pending
         self.lock: threading.RLock = threading.RLock() if common is None else common.lock
         self.looking = self.is_parents = False
         self._device = device
@@ -88,6 +95,8 @@ class SlowPath:
         with sigint_held, self.lock:
             if self.looking or self.is_parents:  # a finalizer allocates, in the midst of what this thread does here
                 return self._own_segment(home, timeline)
+            if self.turns:
+                take_turns(self.turns)
             self.looking = True
             try:
                 block = self._cut(home, timeline)

@@ -176,6 +176,11 @@ class FakeMemory:
         for granule in self._granules(address, nbytes):
             del self.held[granule]
 
+    def release_range(self, address: int, nbytes: int) -> None:
+        """See ``RawMemory``."""
+        assert self.ranges.pop(address) == nbytes
+        assert not any(address <= granule < address + nbytes for granule in self.held)
+
     def _granules(self, address: int, nbytes: int) -> range:
         assert nbytes > 0 and address % self._granularity == 0 and nbytes % self._granularity == 0
         assert any(start <= address and address + nbytes <= start + size for start, size in self.ranges.items())
