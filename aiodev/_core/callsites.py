@@ -10,6 +10,8 @@ library is looked up when it is first seen, so that a program's own launches pay
 
 from __future__ import annotations
 
+import bisect
+import functools
 import itertools
 import linecache
 import re
@@ -220,12 +222,29 @@ def describe_site(site: int) -> str | None:
         site = place
     if site == 0:
         return None
-    try:
-        code = _codes[(site >> 32) - 1]
-        line = list(code.co_positions())[(site & 0xFFFFFFFF) // 2][0]
-    except IndexError:
-        raise ValueError(f"describe_site: site {site}: expected what a launch was given, or 0") from None
-    return f"{code.co_filename}:{line or code.co_firstlineno}"
+    index, instruction = site >> 32, site & 0xFFFFFFFF
+    if not 0 < index <= len(_codes):
+        raise _no_site(site)
+    code, (starts, lines) = _codes[index - 1], _lines_of(index)
+    place = bisect.bisect_right(starts, instruction) - 1
+    if place == len(lines):  # behind the end
+        raise _no_site(site)
+    return f"{code.co_filename}:{lines[place] or code.co_firstlineno}"
+
+
+def _no_site(site: int) -> ValueError:
+    return ValueError(f"describe_site: site {site}: expected what a launch was given, or 0")
+
+
+@functools.lru_cache(256)
+def _lines_of(index: int) -> tuple[list[int], list[int | None]]:
+    """Of a code object in the table: where the instructions of each line begin, and behind them the end; and which lines.
+
+    A graph is shown with the places of thousands of operations, which are in few functions.
+    """
+    code = _codes[index - 1]
+    spans = list(code.co_lines()) or [(0, len(code.co_code), None)]
+    return [*(start for start, _, _ in spans), spans[-1][1]], [line for _, _, line in spans]
 
 
 def show(place: str) -> str:

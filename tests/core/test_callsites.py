@@ -42,6 +42,48 @@ def test_a_site_is_the_callers_line() -> None:
     assert callsites.describe_site(0) is None
 
 
+LINES = """
+def run(here, add, file):
+    for k in range(2): add(here(0))
+
+    add(here(0)); add([here(0)
+         for _ in range(2)
+        ][0] if k else
+            here(0))
+    try:
+        raise KeyError(
+            add(here(0)))
+    except KeyError:
+        with open(file): add(here(
+            0))
+    return {
+        "first": add(here(0)),
+        **{"second": add(here(0))}
+    }
+"""
+
+
+def test_each_instruction_has_its_line() -> None:
+    """Those without one have the function's, and what is no instruction is refused."""
+    code = module("elsewhere", LINES).run.__code__
+    for bare in (code, code.replace(co_linetable=b"")):
+        at = callsites._enter(bare, False)
+        for k, (line, *_) in enumerate(bare.co_positions()):
+            assert callsites.describe_site(at + 2 * k) == f"elsewhere.py:{line or code.co_firstlineno}"
+        for site in (at + len(bare.co_code), at + 0xFFFFFFFF, 5, len(callsites._codes) + 1 << 32):
+            with pytest.raises(ValueError, match=f"site {site}: expected what a launch was given"):
+                callsites.describe_site(site)
+
+
+def test_many_places_of_a_function_are_found_in_one_look_at_its_lines() -> None:
+    """Graphs of thousands of operations are shown, and saved, with the place of each."""
+    other = module("unrolled", "def run(here):\n    return [\n" + "        here(0),\n" * 1000 + "    ]")
+    found = other.run(callsites.here)
+    callsites._lines_of.cache_clear()
+    assert [callsites.describe_site(site) for site in found] == [f"unrolled.py:{line}" for line in range(3, 1003)]
+    assert callsites._lines_of.cache_info().misses == 1
+
+
 def test_what_a_library_submits_is_its_callers_doing(library: Callable[..., int]) -> None:
     """The first time, and once its code is known."""
     line = test_what_a_library_submits_is_its_callers_doing.__code__.co_firstlineno
