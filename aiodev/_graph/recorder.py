@@ -553,7 +553,7 @@ class Recorder(Executor):
         begin = Branch(timeline.queue - 1, label, _one(word) + _unsigned(mask), _site())
         self._append(begin)
         begin.is_inside = True
-        self.hold(condition._buffer, False)
+        condition._buffer._record_read(timeline, begin.value)
         self._blocks.append(_Open(begin, list(self.memory.made), rows, {}))
         if rows is not None:
             self.kept.append(rows)

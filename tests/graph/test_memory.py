@@ -29,6 +29,27 @@ async def test_memory_is_used_again_within_a_capture() -> None:
     assert (await x.numpy()).tolist() == [101] * 100_000
 
 
+@pytest.mark.parametrize("device", ["cpu", "sim"], indirect=True)
+async def test_a_dropped_condition_serves_no_other_branch(device: str) -> None:
+    """The stream that made it gets its memory again only once it waits for the block that looks at it."""
+    first, second = aiodev.Stream(device), aiodev.Stream(device)
+    x = await ready(aiodev.ones(8, device=device))
+    async with aiodev.capture(first) as graph:
+        second.wait_stream(first)
+        with second:
+            condition = aiodev.ones(1, "int64", device)
+        first.wait_stream(second)
+        with graph.if_(condition):
+            double[8](x)
+        address = condition.address
+        del condition
+        with second:
+            assert (other := aiodev.zeros(1, "int64", device)).address != address
+        first.wait_stream(second)
+    await graph.replay()
+    assert await x.tolist() == [2] * 8 and await other.tolist() == [0]
+
+
 async def test_what_a_capture_made_is_kept() -> None:
     """Dropped arrays of a capture give no memory to anybody else while the graph lives."""
     async with aiodev.capture() as graph:
