@@ -211,7 +211,14 @@ class Graph:
 
     def _seal(self) -> None:
         """The recording is whole."""
-        self._recording().seal()
+        recorder = self._recording()
+        recorder.seal()
+        if recorder.uses and len(recorder.stream_ids) > 1:
+            from aiodev._graph.races import tell_races  # for debugging alone
+
+            streams = [f"<aiodev.Stream {number} on {self.device}>" for number in recorder.stream_ids]
+            tell_races(recorder.uses, recorder.items(), streams)
+        recorder.uses.clear()
         self._recorded, self._recorder = self._recorder, None
 
     def _instantiate(self, recorder: Recorder) -> Resources:

@@ -17,6 +17,7 @@ from aiodev._array.array import Array, make_array
 from aiodev._core import callsites
 from aiodev._core.backend.interface import COUNTER_WORDS, SUBMITTED, Command, Executor
 from aiodev._core.backend.kernel_arguments import address_offsets
+from aiodev._core.config import settings
 from aiodev._core.errors import CaptureError, refused
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.native_calls import address_places
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
     from aiodev._array.layout import Shape
     from aiodev._core.streams.completion import Completion
     from aiodev._core.timeline.vector_clock import Clock
+    from aiodev._memory.races import OrderedBuffer
 
-__all__ = ["BEGIN", "Branch", "Call", "Item", "Node", "RecordedTimeline", "Recorder", "Round", "Wait"]
+__all__ = ["BEGIN", "Branch", "Call", "Item", "Node", "RecordedTimeline", "RecordedUse", "Recorder", "Round", "Wait"]
 
 #: What a recorded timeline begins with: no operation, but a point that others can wait for.
 BEGIN = 1
@@ -191,7 +193,7 @@ class RecordedTimeline(Timeline):
         self._recorder, self._lane = recorder, lane
         self.counters = counters
         super().__init__(base.handle, base.device, base.priority, False, base.stream_id)
-        self.noted = recorder.held
+        self.noted = None if settings.debug else recorder.held  # in debug mode each use is noted
 
     def _connect(self) -> None:
         self.operations, self.queue = self._recorder, self._lane + 1
@@ -229,6 +231,24 @@ class RecordedTimeline(Timeline):
         self._recorder.refuse("captured work cannot be withdrawn; the completion of a replay can")
 
 
+class RecordedUse(NamedTuple):
+    """The use of a buffer by an operation; for debugging.
+
+    Attributes:
+        lane: the stream's number.
+        value: the operation's on the recorded timeline, or a later one.
+        buffer: the memory.
+        writes: it may be written.
+        is_looked_at: whether it is looked for what orders it; else its order is another library's business.
+    """
+
+    lane: int
+    value: int
+    buffer: OrderedBuffer
+    writes: bool
+    is_looked_at: bool
+
+
 class _Open(NamedTuple):
     """A block that is being captured.
 
@@ -256,6 +276,7 @@ class Recorder(Executor):
         followed: memory of before the capture whose uses, by whomever, each replay is ordered after.
         stationary: memory of the capture that no other takes the place of.
         kept: whatever else operations need.
+        uses: of memory, in debug mode.
         draws: of each generator, what was drawn.
         awaited: completions of work that is not captured and that replays are ordered after.
         effects: what replays change on the host, from the end of the capture on.
@@ -273,6 +294,7 @@ class Recorder(Executor):
         self.followed: set[Buffer] = set()
         self.stationary: weakref.WeakSet[Buffer] = weakref.WeakSet()
         self.kept: list[object] = []
+        self.uses: list[RecordedUse] = []
         self.draws: dict[Generator, Draws] = {}
         self.awaited: list[Completion[Any]] = []
         self.effects: list[Effect] = []
@@ -374,6 +396,13 @@ class Recorder(Executor):
         if known is None or (writes and not known):
             self.held[buffer] = writes
         return True
+
+    def note_use(
+        self, buffer: OrderedBuffer, timeline: Timeline, value: int, writes: bool, is_looked_at: bool = True
+    ) -> None:  # fmt: skip
+        """Note the use of memory, for debugging."""
+        if value:  # else nothing was submitted
+            self.uses.append(RecordedUse(timeline.queue - 1, value, buffer, writes, is_looked_at))
 
     def depends_on_replay(self, buffer: Buffer) -> bool:
         """Whether what a buffer holds is another thing at each replay: a captured operation writes to it, or it is an input."""

@@ -25,7 +25,7 @@ from aiodev._memory.buffer import Buffer, Uses
 if TYPE_CHECKING:
     from aiodev._core.timeline.timeline import Timeline
 
-__all__ = ["OrderedBuffer", "RaceAllocator"]
+__all__ = ["OrderedBuffer", "RaceAllocator", "tell"]
 
 logger = logging.getLogger("aiodev")
 
@@ -39,17 +39,25 @@ class OrderedBuffer(DeviceBuffer):
 
     def _record_write(self, timeline: Timeline, value: int) -> None:
         """Check that the streams that use the buffer are ordered, then note the write."""
-        self._check_order(timeline, value, "written or read", self.pending())
+        if timeline.recording is None:
+            self._check_order(timeline, value, True, self.pending())
+        else:
+            timeline.recording.note_use(self, timeline, value, True)
         super()._record_write(timeline, value)
         self.see_every_use()
 
     def _record_read(self, timeline: Timeline, value: int) -> None:
-        self._check_order(timeline, value, "read", self.contents())
+        if timeline.recording is None:
+            self._check_order(timeline, value, False, self.contents())
+        else:
+            timeline.recording.note_use(self, timeline, value, False)
         super()._record_read(timeline, value)
         self.see_every_use()
 
     def record_foreign(self, timeline: Timeline, value: int) -> None:
         """Note work of another library, whose order cannot be checked."""
+        if timeline.recording is not None:
+            timeline.recording.note_use(self, timeline, value, True, False)
         super()._record_write(timeline, value)
         self.see_every_use()
 
@@ -69,9 +77,7 @@ class OrderedBuffer(DeviceBuffer):
             self._readers = Uses((reads | {reader: max(self._read, reads.get(reader, 0))}).items())
             self._reader, self._read = None, 0
 
-    def _check_order(self, timeline: Timeline, value: int, use: str, earlier: list[tuple[Timeline, int]]) -> None:
-        if timeline.recording is not None:  # nothing runs; each replay is checked
-            return
+    def _check_order(self, timeline: Timeline, value: int, writes: bool, earlier: list[tuple[Timeline, int]]) -> None:
         call = running_call()
         if call is None:
             _called.pop(timeline, None)
@@ -83,12 +89,18 @@ class OrderedBuffer(DeviceBuffer):
             if follows(timeline, value, other, last) or _follows_call(timeline, value, other):
                 continue
             if not other.reached(last):  # still: what is done by now may have been ordered, which is not known any more
-                logger.error(
-                    "%s: %s is %s on %s at %s, while operation %d of %s may still be using it, and nothing orders one before "
-                    "the other; let one stream wait for the other (Stream.wait_stream)",
-                    self.source.device, self.source.name_of(self.block), use, timeline.label,
-                    callsites.describe_site(callsites.outside(sys._getframe(1))), last, other.label,
-                )  # fmt: skip
+                place = callsites.describe_site(callsites.outside(sys._getframe(1)))
+                tell(self, writes, f"on {timeline.label} at {place}", f"operation {last} of {other.label}")
+
+
+def tell(buffer: OrderedBuffer, writes: bool, place: str, other: str) -> None:
+    """Log a race: what uses the buffer, and where; and what else may."""
+    source = buffer.source
+    logger.error(
+        "%s: %s is %s %s, while %s may still be using it, and nothing orders one before the other; let one stream wait for "
+        "the other (Stream.wait_stream)",
+        source.device, source.name_of(buffer.block), "written or read" if writes else "read", place, other,
+    )  # fmt: skip
 
 
 #: Of timelines that functions have submitted to, and nobody else since, the last such function's call.

@@ -277,11 +277,11 @@ async def test_more_rounds_than_rows(device: str) -> None:
 async def test_rows_of_a_graph_of_several_streams(device: str) -> None:
     """A loop between waits of streams and calls of the host hands on its rows, too."""
     program, seen = Program(device), list[str]()
-    second, x = aiodev.Stream(device), aiodev.zeros(1, "int64", device)
+    second, x, flag = aiodev.Stream(device), aiodev.zeros(1, "int64", device), aiodev.zeros(1, "bool", device)
     await aiodev.synchronize(device)
     async with aiodev.capture(program.stream) as graph:
         second.wait_stream(program.stream)
-        end_round[1, second](x, graph.input("most", 9), aiodev.zeros(1, "bool", device))
+        end_round[1, second](x, graph.input("most", 9), flag)
         program.stream.call(seen.append, "before")
         program.count[:] = 0
         program.goes_on[:] = True

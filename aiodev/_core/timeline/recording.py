@@ -48,6 +48,9 @@ class Recording(Protocol):
     def hold(self, buffer: Any, writes: bool) -> bool:
         """Keep memory of before the capture that a captured operation uses; False for memory that the capture has made."""
 
+    def note_use(self, buffer: Any, timeline: Any, value: int, writes: bool, is_looked_at: bool = True) -> None:
+        """Note, in debug mode, that a captured operation uses memory; ``is_looked_at``: in an order that is to be found."""
+
     def depends_on_replay(self, buffer: Any) -> bool:
         """Whether what a buffer holds is another thing at each replay: a captured operation writes to it, or it is an input."""
 
