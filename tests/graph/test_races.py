@@ -111,7 +111,7 @@ put[8, third](x)
 first.wait_stream(third)""",
     "an event of a block, which is reached with its end": """
 second.wait_stream(first)
-with first, graph.while_(flag):
+with first, graph.if_(flag):
     put[8](x)
     event = first.record_event()
     with graph.if_(flag):
@@ -127,6 +127,7 @@ with second: v = random.random(8, generator=generator)
 with first, graph.if_(flag): u[...] = random.random(8, generator=generator)
 with second, graph.while_(flag):
     get[8](u, x)
+    put[1](flag)
     v[...] = random.random(8, generator=generator)
 with first: w = random.random(8, generator=generator)
 get[8, first](x, y)
@@ -202,14 +203,14 @@ first.wait_stream(second)
 first.wait_stream(third)""", [(6, 4, True), (6, 5, True)]),
     "a block's condition": ("""
 second.wait_stream(first)
-with first, graph.while_(flag):
+with first, graph.if_(flag):
     put[8](x)
 put[1, second](flag)
 first.wait_stream(second)""", [(5, 3, True)]),
     "a nested block": ("""
 second.wait_stream(first)
 put[8, second](x)
-with first, graph.while_(flag):
+with first, graph.if_(flag):
     with graph.if_(flag):
         get[8](x, y)
 first.wait_stream(second)""", [(6, 3, False)]),
@@ -383,6 +384,8 @@ class Author:
         for indent in range(depth):
             kind, condition = chance.choice(["while_", "if_"]), chance.choice(conditions)
             self.use(stream, f"with {name}, graph.{kind}({condition}):", [condition], [], indent)
+            if kind == "while_":
+                self.use(stream, f"put[1, {name}]({condition})", [], [condition], indent + 1)
             for _ in range(chance.randrange(1, 4)):
                 self.operation(stream, indent + 1)
                 if chance.random() < 0.3:
