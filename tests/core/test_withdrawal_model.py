@@ -152,8 +152,7 @@ class Program(RuleBasedStateMachine):
             if failed:
                 operation.fate = DEPENDENT
             elif operation.target is not None:
-                told = operation.target in self.finished and operation.target.fate not in (WITHDRAWN, BEHIND)
-                failed = operation.target.fate != RAN and not told
+                failed = operation.target.fate != RAN
                 operation.fate = DEPENDENT if failed else RAN
             elif operation.fails:
                 operation.fate, failed = FAILED, True
