@@ -10,8 +10,9 @@ as this user. And a program must also start where nothing can be written.
     rename what is not theirs. Links on the way belong to the effective user or to root. What is made here is for its owner
     alone.
 2.  Otherwise a private temporary directory takes its place, which the process that made it removes when it exits, and
-    keeps locked until then: one that is not locked is of a process that was killed, and whoever makes one removes it. Where a
-    directory holds all of (1) but cannot be written to, the private one has links to the files that lie there: they are found.
+    keeps locked until then: one that is not locked is of a process that was killed, and whoever makes one removes it. Threads
+    and workers that are still compiling then make neither that one again nor another. Where a directory holds all of (1) but
+    cannot be written to, the private one has links to the files that lie there: they are found.
 3.  Where that cannot be made or written to either, a directory that holds all of (1) is only read from; without one the answer
     is "". Code is compiled in memory then, by each process for itself.
 4.  A process warns once, and says what the matter is. A process that this one starts is told the answer, and says nothing.
@@ -68,7 +69,7 @@ class Cache:
         self._directory = ""
         self._identity: tuple[int, ...] | None = None
         self._private: dict[str, _Owner] = {}
-        self._warned = False
+        self._warned = self._ended = False
         self.writable = False
         self.incomplete = False
         atexit.register(self._remove)  # when this is imported, so after the workers have been ended, which begin later
@@ -137,6 +138,8 @@ class Cache:
         return private or kept
 
     def _make_private(self) -> str:
+        if self._ended:  # nobody would remove it
+            return ""
         import tempfile  # costly to import, and hardly ever needed
 
         try:
@@ -157,11 +160,17 @@ class Cache:
             logger.warning("%s", text)
 
     def _remove(self) -> None:
+        self._ended = True
         for directory, owner in list(self._private.items()):
             if owner.process == os.getpid():
                 import shutil  # as costly
 
-                shutil.rmtree(directory, ignore_errors=True)
+                gone = f"{directory}-gone"  # so that nobody finds it who is about to put a file there
+                try:
+                    os.rename(directory, gone)
+                except OSError:
+                    gone = directory
+                shutil.rmtree(gone, ignore_errors=True)
                 owner.let_go()
                 del self._private[directory]
 
@@ -235,8 +244,11 @@ def make_folder(folder: str) -> None:
     """Make a directory, and those that lead to it, for this user alone; nothing is done about those that are there.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be made, or would be in a private one of a process that has removed it.
     """
+    if os.path.basename(folder).startswith(_PRIVATE):
+        os.stat(folder)
+        return
     try:
         os.mkdir(folder, 0o700)
     except FileNotFoundError:

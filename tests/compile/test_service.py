@@ -79,6 +79,32 @@ def test_a_killed_worker_is_replaced(workers: WorkerPool, tmp_path: Path) -> Non
     assert workers.processes and worker not in workers.processes
 
 
+def test_a_pool_that_was_stopped_starts_no_worker(workers: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither for the job whose worker it has ended, nor for the next one; the program ends, and nobody hears of either."""
+    outcomes: Outcomes = queue.SimpleQueue()
+    starts, asked = [0], threading.Event()
+    start, ask = WorkerPool._start, WorkerPool._ask
+
+    def count(self: WorkerPool) -> Any:
+        starts[0] += 1
+        return start(self)
+
+    def held(self: WorkerPool, worker: Any, message: Any) -> Any:
+        asked.set()
+        worker.wait(timeout=60)
+        return ask(self, worker, message)
+
+    monkeypatch.setattr(WorkerPool, "_start", count)
+    monkeypatch.setattr(WorkerPool, "_ask", held)
+    workers.submit(job(fill, tmp_path, "aa" * 32), outcomes.put)
+    assert asked.wait(60)
+    (thread,) = [each for each in threading.enumerate() if each.name == "aiodev-compile" and each._target.__self__ is workers]
+    workers.stop()
+    workers.submit(job(fill, tmp_path, "bb" * 32), outcomes.put)
+    thread.join(60)
+    assert not thread.is_alive() and starts == [1] and outcomes.empty()
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is no signal here")
 def test_ctrl_c_does_not_reach_a_worker(workers: WorkerPool, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A terminal sends it to every process: it is the program's, from the worker's first instruction on."""

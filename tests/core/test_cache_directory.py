@@ -17,7 +17,7 @@ import pytest
 
 import aiodev
 from aiodev._core import cache_directory
-from aiodev._core.cache_directory import Cache
+from aiodev._core.cache_directory import Cache, write_whole
 
 ROOT = str(Path(aiodev.__file__).parents[1])
 #: Users that nobody is.
@@ -328,6 +328,41 @@ sys.stdin.read()
         process.communicate("", timeout=60)
         assert process.returncode == 0
     assert names() == set() and others == {each.name for each in temporary.iterdir()} and (tmp_path / "kept" / "file").exists()
+
+
+def test_a_private_directory_stays_away(make: Callable[[Path], Cache], tmp_path: Path) -> None:
+    """Who is still compiling when the process ends makes neither that one again nor another (2)."""
+    (tmp_path / "file").write_text("")
+    cache = make(tmp_path / "file")
+    directory = Path(cache.directory())
+    write_whole(directory / "native" / "code.o", b"code")
+    cache._remove()
+    for place in (directory, directory / "native"):
+        with pytest.raises(FileNotFoundError):
+            write_whole(place / "code.o", b"code")
+    assert cache.directory() == ""
+    assert not list(directory.parent.iterdir())
+
+
+def test_a_file_that_is_written_while_a_private_directory_is_removed(
+    make: Callable[[Path], Cache], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not found there any more, and keeps nothing (2)."""
+    (tmp_path / "file").write_text("")
+    cache = make(tmp_path / "file")
+    directory = Path(cache.directory())
+    remove, refused = shutil.rmtree, []
+
+    def late(place: str, ignore_errors: bool) -> None:
+        try:
+            write_whole(directory / "native" / "code.o", b"code")
+        except FileNotFoundError as error:
+            refused.append(error)
+        remove(place, ignore_errors=ignore_errors)
+
+    monkeypatch.setattr(shutil, "rmtree", late)
+    cache._remove()
+    assert refused and not list(directory.parent.iterdir())
 
 
 @needs_posix

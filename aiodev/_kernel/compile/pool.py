@@ -98,6 +98,7 @@ class WorkerPool:
         self._threads = 0
         self._pending = 0
         self.processes: set[subprocess.Popen[bytes]] = set()
+        self._stopped = False
         atexit.register(self.stop)
 
     def submit(self, job: Job, done: Done, *, ahead: bool = False) -> QueuedJob:
@@ -125,7 +126,8 @@ class WorkerPool:
             self._jobs.put((False, next(self._numbers), queued))  # its later place is skipped
 
     def stop(self) -> None:
-        """End every worker process at once."""
+        """End every worker process at once, and start no other. Of jobs that are not done nobody hears any more."""
+        self._stopped = True
         for process in list(self.processes):
             with contextlib.suppress(OSError):
                 process.kill()
@@ -159,6 +161,8 @@ class WorkerPool:
             except BaseException as failure:  # as where memory runs out: this thread goes on, for the jobs that are queued
                 error = CompileError(job[1].name, f"{type(failure).__name__}: {failure}")
                 error.__cause__ = failure
+            if self._stopped:  # it is why the job failed
+                return
             with self._lock:
                 self._pending -= 1
             done(error)
@@ -171,6 +175,8 @@ class WorkerPool:
         message = (name, spec._replace(function=placeholder), data, directory)
         failure = CompileError(spec.name, "no compile worker was asked")
         for _ in range(2):
+            if self._stopped:  # else a job whose worker was ended would get another, which nobody ends
+                break
             try:
                 if worker is None or worker.poll() is not None:
                     self._end(worker)
@@ -198,6 +204,8 @@ class WorkerPool:
         with withheld_from_children():  # Ctrl-C is for the program, which ends its workers when it ends
             process = subprocess.Popen(command(CODE), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         self.processes.add(process)
+        if self._stopped:  # meanwhile
+            process.kill()
         return process
 
     def _ask(self, worker: subprocess.Popen[bytes], message: Any) -> Any:
