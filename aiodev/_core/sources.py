@@ -48,9 +48,8 @@ def compiled_by(*places: str, distributions: tuple[str, ...] = NUMBA) -> str:
     import hashlib  # here, and so off the loop: it loads OpenSSL
 
     digest = hashlib.sha256()
-    for source in _files(places):
-        content = source.read_bytes()
-        digest.update(f"{source.relative_to(_PACKAGE).as_posix()} {len(content)}\n".encode())
+    for name, content in _files(places):
+        digest.update(f"{name} {len(content)}\n".encode())
         digest.update(content)
     own = sys.modules[__name__.partition(".")[0]].__version__
     settings = [(name, os.environ.get(name)) for name in _VARIABLES]
@@ -58,13 +57,40 @@ def compiled_by(*places: str, distributions: tuple[str, ...] = NUMBA) -> str:
     return digest.hexdigest()
 
 
-def _files(places: tuple[str, ...]) -> Iterator[Path]:
-    """The source files among the given paths, each once."""
+def _files(places: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+    """The source files among the given paths, each once: their names, from the package's folder on, and what is in them."""
+    if not _PACKAGE.is_dir():
+        yield from _archived(places)
+        return
     files: set[Path] = set()
     for place in places:
         path = _PACKAGE / place
         files.update([path] if path.suffix == ".py" else path.rglob("*.py"))
-    yield from sorted(files)
+    for path in sorted(files):
+        yield path.relative_to(_PACKAGE).as_posix(), path.read_bytes()
+
+
+def _archived(places: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+    """As ``_files``, where the package is imported from a zip file.
+
+    Raises:
+        FileNotFoundError: the archive has no sources.
+    """
+    import zipfile
+
+    loader = sys.modules[__name__.partition(".")[0]].__loader__
+    archive = getattr(loader, "archive", None)
+    if archive is None:
+        raise FileNotFoundError(f"{_PACKAGE} is no folder, and no zip file: unpack the package")
+    within = _PACKAGE.relative_to(archive).as_posix() + "/"
+    with zipfile.ZipFile(archive) as file:
+        names = {name[len(within) :]: name for name in file.namelist() if name.startswith(within) and name.endswith(".py")}
+        for place in places:
+            if not any(name == place or name.startswith(f"{place}/") for name in names):
+                raise FileNotFoundError(f"{archive} has no source of {within}{place}: unpack the package")
+        for name in sorted(names, key=lambda name: name.split("/")):
+            if any(name == place or name.startswith(f"{place}/") for place in places):
+                yield name, file.read(names[name])
 
 
 def _versions(distributions: tuple[str, ...]) -> list[tuple[str, str | None]]:

@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
+import zipimport
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
@@ -209,6 +211,55 @@ print(x.numpy_blocking()[0], profiler.counters()["kernels_loaded"], profiler.cou
 """
 
 @needs_compiler
+def _archived(folder: Path, package: Path = PACKAGE) -> Path:
+    """A zip file of the package's sources."""
+    made = folder / "application.pyz"
+    with zipfile.ZipFile(made, "w") as file:
+        for place, _, names in os.walk(package, followlinks=True):
+            for name in names:
+                if name.endswith(".py"):
+                    file.write(os.path.join(place, name), Path("aiodev", os.path.relpath(os.path.join(place, name), package)))
+    return made
+
+
+def test_a_package_in_a_zip_file_has_the_same_keys(tmp_path: Path) -> None:
+    """What was compiled for the one is found by the other, and kernels run there."""
+    program = """
+import aiodev
+from aiodev._core.sources import compiled_by
+from aiodev._kernel.compile.keys import SOURCES
+
+@aiodev.kernel
+def seven(i, x):
+    x[i] = 7
+
+x = aiodev.zeros(3, device="cpu")
+seven[3](x)
+print(compiled_by(*SOURCES), x.numpy_blocking().tolist(), aiodev.__file__)
+"""
+    path = tmp_path / "program.py"
+    path.write_text(program)
+    archive = _archived(tmp_path)
+    environment = {**os.environ, "PYTHONPATH": str(archive)}
+    done = subprocess.run(
+        [sys.executable, str(path)], env=environment, capture_output=True, text=True, timeout=120, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(sources.compiled_by(*cache.SOURCES)) and "7.0, 7.0, 7.0" in done.stdout
+    assert str(archive) in done.stdout
+
+
+def test_a_zip_file_without_sources_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And so does any other place that is no folder."""
+    (tmp_path / "empty").mkdir()
+    archive = _archived(tmp_path, tmp_path / "empty")
+    monkeypatch.setattr(sources, "_PACKAGE", archive / "aiodev")
+    for loader in (zipimport.zipimporter(str(archive)), None):
+        monkeypatch.setattr(aiodev, "__loader__", loader)
+        with pytest.raises(FileNotFoundError, match="unpack the package"):
+            sources.compiled_by.__wrapped__("lang")
+
+
 def test_an_edit_of_the_language_reaches_kernels_that_were_compiled(
     tmp_path: Path, cache_without_kernels: Path
 ) -> None:
