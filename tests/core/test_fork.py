@@ -225,6 +225,22 @@ def test_finished_work_of_the_parent_orders_nothing() -> None:
     )
 
 
+def test_an_array_that_only_its_constructor_has_written() -> None:
+    """It is read in the child, and not computed with."""
+    run(
+        """
+        x = aiodev.arange(3, device="cpu")
+
+        def child():
+            assert x.numpy_blocking().tolist() == [0, 1, 2]
+            with aiodev.Stream("cpu"):
+                raises(aiodev.BadForkError, lambda: x + 1)
+
+        in_child(child)
+        """
+    )
+
+
 def test_a_guard_around_the_fork() -> None:
     """The parent's current stream is of no use in the child, and the child's default stream is its own."""
     run(

@@ -281,6 +281,21 @@ def test_a_timeout_is_a_number() -> None:
         stream.call(int).synchronize_blocking(timeout=float("nan"))
 
 
+@pytest.mark.parametrize(("timeout", "error"), [("a", TypeError), (float("nan"), ValueError)])
+def test_a_timeout_is_a_number_where_nothing_is_waited_for(timeout: Any, error: type[Exception]) -> None:
+    """A mistake shows at the first call, and not in the one in a thousand that has to wait."""
+    stream = Stream("cpu")
+    done = stream.call(int)
+    done.synchronize_blocking()
+    event = stream.record_event()
+    for wait in (stream, done, event, aiodev.Event()):
+        with pytest.raises(error, match="timeout: expected a number of seconds"):
+            wait.synchronize_blocking(timeout)
+        wait.synchronize_blocking(0)
+    with pytest.raises(error, match="timeout: expected a number of seconds"):
+        aiodev.zeros(3, device="cpu").numpy_blocking(timeout)
+
+
 def test_a_timeout_is_for_all_streams_of_a_device_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many there are, and not for each again."""
     streams = [Stream("cpu") for _ in range(5)]

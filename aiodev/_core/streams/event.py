@@ -189,8 +189,11 @@ class Event:
         Raises:
             TimeoutError: ``timeout`` seconds have passed.
         """
-        if self._record is not None:
-            Completion(self._record[0], self._record[1]).synchronize_blocking(timeout)
+        record = self._record
+        if record is not None:
+            Completion(record[0], record[1]).synchronize_blocking(timeout)
+        else:
+            arguments.seconds(None, timeout)
 
     def elapsed_time(self, end: Event) -> float:
         """Milliseconds from this event to ``end``, both recorded with timing and done. Never blocks.

@@ -72,7 +72,10 @@ def wait_blocking(timeline: Timeline, value: int, timeout: float | None) -> None
     """
     if timeline.deferred or not timeline.reached(value):
         wait_all_blocking([(timeline, value)], timeout)
-    elif timeline.needed:
+        return
+    if timeout is not None:
+        seconds(None, timeout)
+    if timeline.needed:
         timeline.let_go()
 
 
