@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Longest sleep in seconds that ``poll`` takes; as good as for ever.
 _LONGEST = 2e6
+#: What a timeout is, as a rule.
+_NUMBERS = (int, float)
 
 
 class _ParkingPlace:
@@ -73,8 +75,8 @@ def wait_blocking(timeline: Timeline, value: int, timeout: float | None) -> None
     if timeline.deferred or not timeline.reached(value):
         wait_all_blocking([(timeline, value)], timeout)
         return
-    if timeout is not None:
-        seconds(None, timeout)
+    if timeout is not None and (timeout.__class__ not in _NUMBERS or timeout != timeout):
+        seconds(None, timeout)  # refuses what is no number, though there is nothing to wait for
     if timeline.needed:
         timeline.let_go()
 
