@@ -21,6 +21,7 @@ from aiodev._core.arguments import instance, refusal
 from aiodev._core.backend.registry import DeviceLike
 from aiodev._core.streams.completion import Completion
 from aiodev._core.streams.current import current_stream
+from aiodev._memory.buffer import check_writes
 
 try:
     from safetensors import SafetensorError, TensorSpec, safe_open, serialize_file
@@ -58,6 +59,7 @@ async def save(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
         ValueError: two arrays would have the same name.
         CaptureError: a current stream is being captured.
         OSError: the file cannot be written.
+        AiodevError: what was to write an array has failed.
 
     .. code-block:: python
 
@@ -74,16 +76,19 @@ async def save(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
             recording.refuse("a file is written by the host, and not when the graph is replayed")
     hosts: dict[str, HostArray] = {}
     copies: list[Completion[None]] = []
+    written = []
     for name, array in arrays.items():
         if isinstance(array, Array):
             stream, host = current_stream(array.device), np.empty(array.shape, array.dtype)
-            follow(stream, array._buffer.contents())
+            follow(stream, points := array._buffer.contents())
+            written += points
             copies.append(stream.copy(host, array))
             hosts[name] = host
         else:
             hosts[name] = array.copy("C")
     for copy in copies:
         await copy
+    check_writes(written)  # a failure that somebody was told of is nothing to the copies
     await anyio.to_thread.run_sync(_write, Path(path), hosts, None if is_plain else {_TREE: json.dumps(tree)})
 
 

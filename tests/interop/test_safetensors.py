@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import numpy as np
 import pytest
+from halves import halves, refuse
 
 pytest.importorskip("safetensors", reason="safetensors is not installed")
 from safetensors.numpy import load_file, save_file
@@ -128,6 +129,21 @@ async def test_writers_on_other_streams_are_waited_for(tmp_path: Path) -> None:
         await anyio.wait_all_tasks_blocked()
         latch.release()
     assert await (await safetensors.load(tmp_path / "x", "cpu"))["x"].tolist() == [5.0, 5.0, 5.0]
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+async def test_an_array_that_could_not_be_written(tmp_path: Path, is_told: bool) -> None:
+    """Is in no file, also where somebody has heard of the failure, which is over for others."""
+    array, *_ = halves(8)
+    with aiodev.Stream("cpu") as stream:
+        done = refuse[8](array)
+        if is_told:
+            with pytest.raises(aiodev.KernelError):
+                await done
+        with pytest.raises(aiodev.KernelError):
+            await safetensors.save(tmp_path / "x", {"array": array})
+    assert not (tmp_path / "x").exists()
+    assert await stream.call(sum, [1, 2]) == 3
 
 
 async def test_files_are_another_threads_business(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
