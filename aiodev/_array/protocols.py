@@ -93,11 +93,14 @@ class Protocols:
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """NumPy's array interface, version 3, over this memory; blocks until the work on it is done."""
+        """NumPy's array interface, version 3, over this memory; blocks until the work on it is done.
+
+        It is read-only where what ``__array__`` gives is.
+        """
         self._need_host_access(AttributeError)
         self._need_numpy_dtype()
         wait_for_uses(self._buffer)
-        return interface(self, self.writable)
+        return interface(self, self._is_writable_by_host())
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -116,6 +119,8 @@ class Protocols:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, DType]:
         """This memory as a NumPy array, not copied unless ``dtype`` or ``copy`` asks for it; blocks.
 
+        It is read-only where the array is, and of a variable that gradients reach (:doc:`/concepts/autograd`).
+
         Raises:
             TypeError: the host cannot reach the device's memory, or ``copy`` is neither None nor a truth value.
             ValueError: ``copy=False``, and ``dtype`` is another one.
@@ -124,7 +129,7 @@ class Protocols:
             raise refusal("Array.__array__", "copy", "True, False or None", copy)
         self._need_host_access(TypeError)
         wait_for_uses(self._buffer)
-        view = host_view(self, self.writable)
+        view = host_view(self, self._is_writable_by_host())
         wanted = view.dtype if dtype is None else numpy_dtype(dtype)
         if copy or (copy is None and wanted != view.dtype):
             return view.astype(wanted)
@@ -166,7 +171,8 @@ class Protocols:
         Raises:
             TypeError: ``dl_device`` or ``max_version`` is no pair of integers, or ``copy`` no truth value.
             BufferError: ``copy=False`` and another device; a device that is neither; a stream that does not exist; negative
-                strides; or the array is read-only and the consumer too old to be told.
+                strides; the array is read-only and the consumer too old to be told; or it is a variable that gradients reach,
+                and no copy is made (:doc:`/concepts/autograd`).
         """
         with sigint_held:  # the thread that starts a backend may import what this does
             from aiodev._array.capsules import export_capsule
@@ -188,7 +194,8 @@ class Protocols:
                 f"strides {self.strides}: consumers of DLPack need not know negative strides; copy=True exports a copy, "
                 f"and NumPy's asarray shares the memory"
             )
-        shown = self._copied(HOST if wanted != own else self.device) if copied else self
+        lent = self._lend(copied)
+        shown = lent._copied(HOST if wanted != own else self.device) if copied else lent
         owner: Any = shown
         if wanted[0] == dlpack.CPU:
             if stream not in (None, -1):
@@ -202,6 +209,13 @@ class Protocols:
             not shown.writable, copied,
         )  # fmt: skip
         return export_capsule(tensor, owner, max_version)
+
+    def _is_writable_by_host(self) -> bool:
+        return self.writable
+
+    def _lend(self, copied: bool) -> Protocols:
+        """The array that a consumer is shown, or is shown a copy of."""
+        return self
 
     def _hand_over(self, stream: int) -> object:
         """Let a consumer's stream use the memory; what is returned is to be held until the consumer is done."""

@@ -22,6 +22,7 @@ from aiodev._autograd.node import Edge, HookHandle, Node, hooked, number, stack_
 from aiodev._core import callsites
 from aiodev._core.arguments import instance
 from aiodev._core.backend.device import Device
+from aiodev._core.backend.device_info import capabilities
 from aiodev._core.hooks import Hook
 from aiodev._core.streams.current import current_stream
 from aiodev._core.timeline.recording import under_way
@@ -41,6 +42,11 @@ __all__ = [
 _new = object.__new__
 #: Of items of an index that are equal only if they mean the same.
 _PLAIN = {int, slice, type(None), EllipsisType}
+#: Why no other library is given the memory: some consumers of DLPack do not look whether they may write, and older ones cannot.
+_UNSEEN = (
+    "what other libraries write to the memory of a variable is not recorded; export x.detach(), or a copy "
+    "(await x.numpy(), copy=True), or export it in no_grad"
+)
 #: The backward pass from a variable: given it, its gradient, ``retain_graph`` and ``create_graph``.
 run_backward: Hook[[Any, Array | None, bool | None, bool], Coroutine[Any, Any, None]] = Hook("aiodev._autograd.backward")
 
@@ -50,7 +56,8 @@ class Variable(Array):
 
     It is an array in all else, and shares the memory of the array that it is made of. Operators, methods, views and the
     functions of :mod:`aiodev.kernels` record what they do with it, and give variables. Launches of kernels, and copies into
-    other arrays, cannot be recorded: they are refused.
+    other arrays, cannot be recorded: they are refused. So is sharing its memory with another library that might write there;
+    NumPy's ``asarray`` gives a read-only array.
 
     Args:
         x: an array of real numbers of floating point, or of complex numbers.
@@ -60,6 +67,7 @@ class Variable(Array):
         TypeError: ``x`` is no such array.
         RuntimeError: a variable is written to, or a kernel launched with it, where that would have to be recorded.
         NotImplementedError: a function without a gradient would have to be recorded.
+        BufferError: it is exported by DLPack, not as a copy, where that would have to be recorded.
 
     Example:
         >>> import aiodev
@@ -231,6 +239,27 @@ class Variable(Array):
     def _copied(self, device: Device) -> Any:
         plain, here = self._plain._copied(device), self.device
         return record_linear("copy", self, plain, lambda g: g.to(here)) if _is_recorded(self) else plain
+
+    # Windows of other libraries: what is written through one is seen by no graph
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """As of an array.
+
+        Raises:
+            RuntimeError: gradients are recorded; most consumers do not look whether memory is read-only.
+        """
+        if _is_recorded(self) and capabilities(self.device).cuda_interfaces:
+            raise RuntimeError(_UNSEEN)
+        return self._plain.__cuda_array_interface__
+
+    def _is_writable_by_host(self) -> bool:
+        return self._plain.writable and not _is_recorded(self)
+
+    def _lend(self, copied: bool) -> Array:
+        if _is_recorded(self) and not copied:
+            raise BufferError(_UNSEEN)
+        return self._plain
 
     def __deepcopy__(self, memo: Any) -> Any:
         if not self.is_leaf:

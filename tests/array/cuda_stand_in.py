@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
+from aiodev import autograd
 from aiodev._array import capsules, dlpack
 from aiodev.testing.latch import Latch, QueueLatch
 from aiodev.testing.simulated import SimulatedBackend
@@ -62,6 +63,18 @@ def check_what_it_says(array: aiodev.Array) -> None:
     for protocol in ("__array_interface__",):
         assert not hasattr(array, protocol)
     assert not hasattr(aiodev.zeros(1, device="cpu"), "__cuda_array_interface__")
+    variable = autograd.Variable(array)
+    for export in (describe, lambda x: x.__cuda_array_interface__):
+        try:
+            export(variable)
+        except (BufferError, RuntimeError) as error:
+            assert "not recorded" in str(error)
+        else:
+            raise AssertionError("a consumer may write to a variable")
+        with autograd.no_grad():
+            export(variable)
+    assert not hasattr(autograd.Variable(aiodev.zeros(1, device="cpu")), "__cuda_array_interface__")
+    assert capsules.import_capsule(variable.__dlpack__(dl_device=(1, 0))).tensor.device == (1, 0)
 
 
 def check_order_of_a_consumer(backend: StandIn) -> None:

@@ -172,6 +172,60 @@ def test_what_is_not_recorded_is_refused() -> None:
         x.free()
 
 
+@pytest.mark.parametrize("dtype", ["float64", "complex64", "bfloat16"])
+async def test_what_numpy_sees_of_a_variable_is_read_only(dtype: str) -> None:
+    """It has the memory, and the values, which a gradient may need; copies may be written to, and what is not recorded."""
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    leaf = autograd.Variable(aiodev.ones(2, dtype, "cpu"))
+    result = kernels.exp(leaf)
+    for x in (leaf, result):
+        seen = np.asarray(x)
+        assert not seen.flags.writeable and np.shares_memory(seen, np.asarray(x.detach()))
+        assert not x.__array__(copy=False).flags.writeable
+        with pytest.raises(ValueError):
+            seen.flags.writeable = True
+        for copied in (np.array(x), x.__array__(copy=True), np.asarray(x, np.complex128), await x.numpy()):
+            assert copied.flags.writeable and not np.shares_memory(copied, seen)
+        assert np.asarray(x.detach()).flags.writeable
+        with autograd.no_grad():
+            assert np.asarray(x).flags.writeable and x.__array__().flags.writeable
+    leaf.requires_grad = False
+    assert np.asarray(leaf).flags.writeable
+
+
+async def test_a_variable_is_exported_as_a_copy_or_not_at_all() -> None:
+    """Many consumers of DLPack write to what they are told is read-only; a gradient would not know."""
+    leaf = a_leaf()
+    for x in (leaf, kernels.exp(leaf)):
+        for asked in ({}, {"copy": False}, {"max_version": (1, 0)}, {"dl_device": [1, 0]}, {"stream": -1}):
+            with pytest.raises(BufferError, match=r"not recorded; export x\.detach\(\)"):
+                x.__dlpack__(**asked)
+        copied = aiodev.from_dlpack(Exported(x, copy=True))
+        copied[0] = 9.0
+        assert await copied.tolist() != await x.tolist()
+        assert aiodev.from_dlpack(Exported(x.detach())).address == x.address
+        with autograd.no_grad():
+            assert aiodev.from_dlpack(Exported(x)).address == x.address
+    await kernels.exp(leaf).sum().backward()
+    assert np.allclose(await leaf.grad.numpy(), np.exp([1.0, 2.0, 3.0]))
+    leaf.requires_grad = False
+    assert aiodev.from_dlpack(Exported(leaf)).address == leaf.address
+
+
+class Exported:
+    """What a consumer gets of an array."""
+
+    def __init__(self, array: aiodev.Array, **asked: Any) -> None:
+        self.array, self.asked = array, asked
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, **given: Any) -> Any:
+        return self.array.__dlpack__(**given, **self.asked)
+
+
 async def test_retained_gradients_of_results() -> None:
     """They are stored as those of leaves, and the result is not kept alive."""
     x = a_leaf()
