@@ -66,7 +66,9 @@ def fma(a: Any, b: Any, c: Any) -> Any:
 def pow(x: Any, y: Any) -> Any:
     """``x`` to the power of ``y``, with C's special values; on the CPU to 0.51 ulp in ``float32`` and 1.6 in ``float64``.
 
-    Where both are integers, or one is complex, it is NumPy's ``power``.
+    Where both are integers it is NumPy's ``power``. Of complex numbers either part is within 4 ulp on the CPU, and finite where
+    it is small enough, though the other one is not; whole powers up to 32 are rounded products, so that those of real and of
+    imaginary numbers are such numbers. To the power of 0 all is 1; 0 is 0 to one of a positive real part, and NaN to any other.
 
     Example:
         >>> from aiodev import lang

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from decimal import Decimal, localcontext
 from typing import Any
 
 import numpy as np
@@ -296,10 +297,6 @@ def test_powers_are_within_the_stated_bounds(dtype: Any) -> None:
     if np.finfo(np.longdouble).nmant < 63:
         pytest.skip("the reference needs a long double of more than 53 bits")
 
-    @aiodev.kernel
-    def power(i: int, x: Any, y: Any, out: Any) -> None:
-        out[i] = lang.pow(x[i], y[i])
-
     random = np.random.default_rng(9)
     bases = np.concatenate([every_exponent(dtype, 100 if dtype is np.float32 else 20), random.uniform(0, 3, 75_000)])
     exponents = random.uniform(-3, 3, len(bases))
@@ -308,9 +305,132 @@ def test_powers_are_within_the_stated_bounds(dtype: Any) -> None:
     exponents[-25_000:] *= 10
     with np.errstate(divide="ignore", invalid="ignore"):  # to results that are nearly infinite or 0
         exponents[-12_500:] = random.uniform(-1, 1, 12_500) * np.log(np.finfo(dtype).max) / np.log(bases[-12_500:])
-    found, exact = of_pairs(power, np.power, bases.astype(dtype), exponents.astype(dtype))
+    found, exact = of_pairs(power_kernel(), np.power, bases.astype(dtype), exponents.astype(dtype))
     assert errors(found, exact).max() <= POWER_ERRORS[dtype]
     assert (np.signbit(found) == np.signbit(exact))[~np.isnan(exact)].all()
+
+
+def turn(angle: Decimal) -> tuple[Decimal, Decimal]:
+    """Cosine and sine: those of a millionth by the series, squared twenty times."""
+    part = angle / 2**20
+    cosine, sine, term = Decimal(1), Decimal(0), Decimal(1)
+    for k in range(1, 24):
+        term = term * part / k
+        if k % 2:
+            sine += term if k % 4 == 1 else -term
+        else:
+            cosine += term if k % 4 == 0 else -term
+    for _ in range(20):
+        cosine, sine = cosine * cosine - sine * sine, 2 * cosine * sine
+    return cosine, sine
+
+
+def exact_power(z: complex, w: complex) -> tuple[Decimal, Decimal]:
+    """Both parts of z**w, to fifty digits."""
+    with localcontext() as context:
+        context.prec = 90
+        x, y, c, d = (Decimal(float(part)) for part in (z.real, z.imag, w.real, w.imag))
+        logarithm, angle = (x * x + y * y).ln() / 2, Decimal(float(np.arctan2(z.imag, z.real)))
+        for _ in range(2):  # by Newton's method, whose error is the third power of what was left
+            cosine, sine = turn(angle)
+            angle += (y * cosine - x * sine) / (x * cosine + y * sine)
+        size = (c * logarithm - d * angle).exp()
+        cosine, sine = turn(d * logarithm + c * angle)
+        return size * cosine, size * sine
+
+
+def complex_pairs(dtype: Any, count: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Bases and exponents, ordinary ones and such that a plain formula fails for."""
+    random = np.random.default_rng(17)
+    largest = float(np.log(np.finfo(dtype).max))
+
+    def normal(scale: Any = 1.0) -> Any:
+        return (random.standard_normal(count) + 1j * random.standard_normal(count)) * scale
+
+    bases, spread = normal(5.0), 10 ** random.uniform(0, 2 if dtype is np.complex64 else 4, count)
+    pairs = [
+        (normal(10.0), normal(8.0)),
+        (np.exp(1j * random.uniform(-np.pi, np.pi, count)) * (1 + 1 / 10 ** random.uniform(1, 16, count)), normal(spread)),
+        (np.exp(random.uniform(-0.9, 0.9, count) * largest + 1j * random.uniform(-np.pi, np.pi, count)), normal(0.5)),
+        (bases, random.uniform(-12, 12, count) + 0j),
+        (bases, random.integers(-40, 41, count) + 0j),
+        (bases.real + 0j, normal(4.0)),
+        (bases, (random.uniform(-1, 1, count) * largest + 1j * spread) / np.log(bases)),
+        (bases, (random.uniform(-1, 3, count) + largest + 1j * normal(9.0).real) / np.log(bases)),  # one part overflows
+        (bases, (random.uniform(-9, 1, count) - largest + 1j * normal(9.0).real) / np.log(bases)),  # or is subnormal
+    ]
+    first, second = (np.concatenate(part) for part in zip(*pairs, strict=True))
+    return first.astype(dtype), second.astype(dtype)
+
+
+@functools.cache
+def power_kernel() -> aiodev.Kernel:
+    """A kernel that raises to powers."""
+
+    @aiodev.kernel
+    def power(i: int, x: Any, y: Any, out: Any) -> None:
+        out[i] = lang.pow(x[i], y[i])
+
+    return power
+
+
+def complex_powers(bases: Any, exponents: Any) -> np.ndarray[Any, Any]:
+    """Powers of complex numbers, compiled."""
+    x, y = aiodev.asarray(bases, device="cpu"), aiodev.asarray(exponents, device="cpu")
+    out = aiodev.empty(len(bases), bases.dtype, "cpu")
+    power_kernel()[len(bases)](x, y, out)
+    return out.numpy_blocking()
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_both_parts_of_complex_powers_are_within_the_stated_bound(dtype: Any) -> None:
+    """Four units in the last place, and finite where the exact part is."""
+    bases, exponents = complex_pairs(dtype, 100)
+    found = complex_powers(bases, exponents)
+    part = np.dtype(dtype).type(0).real.dtype
+    largest = Decimal(float(np.finfo(part).max))
+    for z, w, result in zip(bases.tolist(), exponents.tolist(), found, strict=True):
+        for mine, exact in zip((result.real, result.imag), exact_power(z, w), strict=True):
+            if abs(exact) > largest:
+                assert abs(mine) >= np.finfo(part).max * part.type(1 - 4 * np.finfo(part).eps) and (mine > 0) == (exact > 0)
+            else:
+                unit = Decimal(float(np.spacing(abs(part.type(float(exact))))))
+                assert np.isfinite(mine), (z, w)
+                assert abs(Decimal(float(mine)) - exact) <= 4 * unit, (z, w)
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_complex_powers_that_are_exact(dtype: Any) -> None:
+    """Whole powers of whole numbers, of real and of imaginary ones; and what stands for a limit."""
+    whole = np.array([3 + 2j, -2, 2j, -1 - 1j, 1, 5 - 4j], dtype)
+    for n in (0, 1, 2, 3, 4, 5, 9):
+        expected = np.array([1] * len(whole), object)
+        for _ in range(n):
+            expected = [complex(a.real * b.real - a.imag * b.imag, a.real * b.imag + a.imag * b.real)
+                        for a, b in zip(expected, whole.tolist(), strict=True)]  # fmt: skip
+        np.testing.assert_array_equal(complex_powers(whole, np.full(len(whole), n, dtype)), np.array(expected, dtype))
+    halves = complex_powers(np.array([-2, 2j, 0.5, 1 + 1j], dtype), np.full(4, -2, dtype))
+    np.testing.assert_array_equal(halves, np.array([0.25, -0.25, 4, -0.5j]))
+    inf, nan = np.inf, np.nan
+    largest = np.finfo(dtype).max
+    for base, exponent, power in (
+        (0, 0, 1), (nan, 0, 1), (complex(inf, nan), 0, 1), (0, 2 + 1j, 0), (0, -1, complex(nan, nan)),
+        (0, 1j, complex(nan, nan)), (1, 3 - 4j, 1), (complex(inf, 2), 1, complex(inf, 2)),
+        (-inf, 2, complex(inf, nan)), (inf, 0.5, inf), (2, -inf, 0),
+        (nan, 1, nan), (nan, 2 + 1j, complex(nan, nan)), (2, complex(nan, 1), complex(nan, nan)),
+        (complex(largest, largest), 2, complex(0, inf)),
+    ):  # fmt: skip
+        found = complex_powers(np.array([base], dtype), np.array([exponent], dtype))
+        np.testing.assert_array_equal(found, np.array([power], complex), f"{base} ** {exponent}")
+
+
+def test_complex_powers_of_mixed_types() -> None:
+    """As NumPy promotes them: single precision of what is single throughout."""
+    for x, y in (("c8", "f4"), ("f4", "c8"), ("c8", "f8"), ("i4", "c16"), ("c16", "i8")):
+        bases, exponents = np.array([2, 3], x), np.array([3, 2], y)
+        out = aiodev.empty(2, np.complex128, "cpu")
+        power_kernel()[2](aiodev.asarray(bases, device="cpu"), aiodev.asarray(exponents, device="cpu"), out)
+        np.testing.assert_array_equal(out.numpy_blocking(), [8, 9])
 
 
 @precisions

@@ -20,6 +20,7 @@ from numba.cuda.extending import intrinsic, overload, register_jitable
 
 from aiodev import lang
 from aiodev._backends.compile.complex import make_absolutes, make_functions
+from aiodev._backends.compile.complex_power import make_power
 from aiodev._backends.cuda.compile import products, sort, sums, thread_block, ufuncs
 from aiodev._backends.cuda.compile.arrays import make_array
 from aiodev._backends.cuda.compile.stored import SINGLES, is_float
@@ -174,7 +175,7 @@ def install() -> None:
     of_complex = make_functions(register_jitable)
     for name in elementary.__all__:
         overload(getattr(lang, name))(_elementary_overload(getattr(lang, name), of_complex.get(name)))
-    overload(lang.pow)(_plain_pow)
+    overload(lang.pow)(_pow_overload(make_power(register_jitable, types, SINGLES)))
     overload(lang.atan2)(_plain_atan2)
     for name, choose in make_absolutes(register_jitable, types, SINGLES).items():
         overload(getattr(lang, name))(choose)
@@ -184,8 +185,13 @@ def _plain_atan2(y: Any, x: Any) -> Any:
     return lang.atan2
 
 
-def _plain_pow(x: Any, y: Any) -> Any:
-    return lang.pow
+def _pow_overload(of_complex: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """Of complex numbers ours, of others the function's own body."""
+
+    def choose(x: Any, y: Any) -> Any:
+        return of_complex(x, y) or lang.pow
+
+    return choose
 
 
 def _elementary_overload(function: Callable[..., Any], ours: Any) -> Callable[..., Any]:

@@ -14,6 +14,7 @@ from numba.extending import intrinsic, overload, register_jitable
 
 from aiodev import lang
 from aiodev._backends.compile.complex import make_absolutes, make_functions
+from aiodev._backends.compile.complex_power import make_power
 from aiodev._backends.compile.stored import SINGLES, is_float
 from aiodev._backends.cpu.compile.math import (
     exp,
@@ -76,6 +77,7 @@ def _of_two(single: Callable[[Value, Value], Value], double: Callable[[Value, Va
 
 _atan2 = _of_two(inverse_trigonometric.atan2, inverse_trigonometric.atan2)
 _pow = _of_two(pow_single, pow_double)
+_choose_complex_pow = make_power(register_jitable, types, SINGLES)
 
 
 def _choose_atan2(y: Any, x: Any) -> Any:
@@ -86,12 +88,13 @@ def _choose_atan2(y: Any, x: Any) -> Any:
 
 
 def _choose_pow(x: Any, y: Any) -> Any:
-    """Of integers, and of complex numbers, it is NumPy's."""
+    """Of integers it is NumPy's."""
 
     def real(x: Any, y: Any) -> Any:
         return _pow(x, y)
 
-    return real if (is_float(x) or is_float(y)) and _is_real(x) and _is_real(y) else lang.pow
+    plain = real if (is_float(x) or is_float(y)) and _is_real(x) and _is_real(y) else lang.pow
+    return _choose_complex_pow(x, y) or plain
 
 
 def _intrinsic(name: str, emit: Callable[[Value], Value]) -> Any:
