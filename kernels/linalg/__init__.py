@@ -171,7 +171,8 @@ def matrix_norm(
 ) -> aiodev.Array:
     """The norm of the matrices in the last two dimensions: ``"fro"``; 1 and -1, of columns; ``inf`` and ``-inf``, of rows.
 
-    2 and -2 are the largest and the least singular value, ``"nuc"`` is their sum.
+    2 and -2 are the largest and the least singular value, ``"nuc"`` is their sum. Of NaN who waits for these gets the
+    :class:`~aiodev.KernelError` of :func:`svdvals`, as the cause of a :class:`~aiodev.DependencyError`.
 
     Raises:
         ValueError: fewer than two dimensions, an order that is not known, or the least of no values.

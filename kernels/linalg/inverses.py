@@ -176,7 +176,9 @@ def _identities(call: aiodev.Call, x: aiodev.Array, /) -> aiodev.Array:
 def matrix_power(x: aiodev.Array, n: int, /) -> aiodev.Array:
     """Square matrices multiplied with themselves: ``n`` factors; of a negative ``n`` of the inverses.
 
-    Multiplies as often as ``n`` has binary digits, and once more for each 1 among them; integers wrap around.
+    Multiplies as often as ``n`` has binary digits, and once more for each 1 among them; integers wrap around. Who waits for a
+    negative power of a singular matrix gets the :class:`~aiodev.KernelError` of :func:`inv`, as the cause of a
+    :class:`~aiodev.DependencyError`.
 
     Raises:
         ValueError: the matrices are not square.
@@ -266,6 +268,9 @@ def _tolerance(function: str, rtol: Any, x: aiodev.Array) -> aiodev.Array:
 def pinv(x: aiodev.Array, /, *, rtol: float | aiodev.Array | None = None) -> aiodev.Array:
     """The pseudo-inverses of matrices, by singular values: those that are not above ``rtol`` times the largest count as 0.
 
+    Of NaN who waits for the result gets the :class:`~aiodev.KernelError` of :func:`svd`, as the cause of a
+    :class:`~aiodev.DependencyError`.
+
     Args:
         rtol: a number, or an array with one for each matrix; by default the longer side times the dtype's ``eps``.
 
@@ -295,6 +300,9 @@ def _pinv(call: aiodev.Call, x: aiodev.Array, least: aiodev.Array, /) -> aiodev.
 
 def matrix_rank(x: aiodev.Array, /, *, rtol: float | aiodev.Array | None = None) -> aiodev.Array:
     """How many singular values of each matrix are above ``rtol`` times the largest; ``int64``.
+
+    Of NaN who waits for the result gets the :class:`~aiodev.KernelError` of :func:`svd`, as the cause of a
+    :class:`~aiodev.DependencyError`.
 
     Args:
         rtol: a number, or an array with one for each matrix; by default the longer side times the dtype's ``eps``.

@@ -155,7 +155,8 @@ def categorical(
 
     Raises:
         KernelError: (where the array is waited for) weights on the device, or more than 65,536, are negative, NaN, or have no
-            positive finite sum.
+            positive finite sum. They are added up ahead of the draw, so it is a :class:`~aiodev.DependencyError` mostly, whose
+            first cause is a ``ValueError``.
         TypeError: the dtype is not one of integers.
         ValueError: fewer weights on the host are that; or the weights are not in one dimension.
 

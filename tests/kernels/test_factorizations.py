@@ -295,6 +295,26 @@ async def test_values_that_do_not_converge() -> None:
         assert isinstance(caught.value.__cause__, np.linalg.LinAlgError)
 
 
+COMPOSED: dict[str, Callable[[Any], Any]] = {
+    "matrix_power": lambda x: linalg.matrix_power(x * 0, -2),
+    "pinv": linalg.pinv,
+    "matrix_rank": linalg.matrix_rank,
+    "matrix_norm": lambda x: linalg.matrix_norm(x, ord="nuc"),
+}
+
+
+@pytest.mark.parametrize("name", COMPOSED)
+async def test_failures_of_functions_that_are_made_of_factorisations(name: str) -> None:
+    """Who waits is told what did not run, by an error whose cause is that of the factorisation."""
+    host = np.ones((2, 2)) if name == "matrix_power" else np.full((2, 2), np.nan)
+    async with aiodev.Stream("cpu"):
+        with pytest.raises(KernelError) as caught:
+            await COMPOSED[name](on_device(host)).numpy()
+    inner = caught.value.__cause__
+    assert isinstance(caught.value, aiodev.DependencyError) and type(inner) is KernelError
+    assert isinstance(inner.__cause__, np.linalg.LinAlgError)
+
+
 async def test_factorisations_are_ordered_with_other_streams() -> None:
     """One stream writes the matrix when it is released; another, which waits for it, factorises what was written."""
     host = positive((2, 4, 4), "f8")
