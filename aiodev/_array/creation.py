@@ -114,7 +114,7 @@ def full_like(x: Array, fill_value: complex, dtype: Any = None, device: DeviceLi
         array([7, 7, 7], dtype=int32)
     """
     shape, kind, where = _like("full_like", x, dtype, device)
-    return full(shape, fill_value, kind, where)
+    return _filled(shape, _pattern_of("full_like", fill_value, parse_dtype(kind)), where)
 
 
 def _like(function: str, x: Any, dtype: Any, device: DeviceLike | None) -> tuple[tuple[int, ...], Any, DeviceLike]:
@@ -151,24 +151,30 @@ def full(shape: Any, fill_value: complex, dtype: Any = None, device: DeviceLike 
 
     Raises:
         TypeError: ``fill_value`` is no number, or none that can become one of that dtype.
-        ValueError: it is an array, or too large for the dtype.
+        ValueError: it is an array, or too large for the dtype, or without one for every dtype of integers.
 
     Example:
         >>> import aiodev
         >>> aiodev.full(3, 1.5, device="cpu").numpy_blocking()
         array([1.5, 1.5, 1.5])
     """
-    wanted = None if dtype is None else parse_dtype(dtype)
+    return _filled(shape, _pattern_of("full", fill_value, None if dtype is None else parse_dtype(dtype)), device)
+
+
+def _pattern_of(function: str, fill_value: Any, wanted: DType | None) -> np.ndarray[Any, DType]:
+    """One value as NumPy's array of no dimensions; what is no number is refused when its dtype is looked at."""
     try:
         pattern = np.asarray(fill_value, wanted)
     except OverflowError:
         expected = f"a number that {wanted or 'a dtype'} has"
-        raise ValueError(arguments.message("full", "fill_value", expected, fill_value)) from None
+        raise ValueError(arguments.message(function, "fill_value", expected, fill_value)) from None
     except (TypeError, ValueError):
-        raise arguments.refusal("full", "fill_value", f"one number, as of {wanted or 'some dtype'}", fill_value) from None
+        raise arguments.refusal(function, "fill_value", f"one number, as of {wanted or 'some dtype'}", fill_value) from None
     if pattern.ndim:
-        raise ValueError(f"fill_value has the shape {pattern.shape}; expected one number")
-    return _filled(shape, pattern, device)
+        raise ValueError(f"{function}: argument fill_value: expected one number, got the shape {pattern.shape}")
+    if pattern.dtype.kind == "O" and isinstance(fill_value, int):
+        raise ValueError(arguments.message(function, "fill_value", "a number that fits a dtype of integers", fill_value))
+    return pattern
 
 
 @functools.cache
@@ -201,9 +207,14 @@ def arange(
 ) -> Array:
     """Evenly spaced values from ``start`` (0 if only one number is given) up to ``stop``, without it, as NumPy's.
 
+    They are counted on from the first two, in ``dtype``. So beyond what a dtype of integers has they wrap around, as NumPy's
+    and PyTorch's do: ``arange(0, 300, dtype="uint8")`` ends with 43.
+
     Raises:
         TypeError: one of them is no real number.
         ValueError: ``step`` is 0, or a number is NaN or infinite.
+        OverflowError: one of the first two values is beyond a dtype of integers; of an array of more than some KiB, where it is
+            waited for.
 
     Example:
         >>> import aiodev

@@ -352,7 +352,7 @@ def resolve_shape(shape: tuple[Any, ...], size: int) -> Shape:
         known = math.prod(length for length in resolved if length != -1)
         resolved[resolved.index(-1)] = size // known if known else -1
     if min(resolved, default=0) < 0 or math.prod(resolved) != size:
-        raise ValueError(f"{size} elements cannot have the shape {tuple(lengths)}")
+        raise ValueError(f"reshape: {size} elements cannot have the shape {tuple(lengths)}")
     return tuple(resolved)
 
 

@@ -151,7 +151,8 @@ def uniform(
     Rounded once, in float16 and bfloat16 from float32.
 
     Raises:
-        ValueError: the bounds are not finite, or ``low`` is not less than ``high`` in that dtype.
+        ValueError: the bounds are not finite, or ``low`` is not less than ``high`` in that dtype; or their difference is beyond
+            the dtype that is computed in.
 
     Example:
         >>> import aiodev
@@ -168,8 +169,11 @@ def uniform(
     with np.errstate(over="ignore"):
         first, last = kind.type(low), kind.type(high)
         width = computed(last) - computed(first)
-    if not (math.isfinite(width) and first < last):
+    if not (-math.inf < first < last < math.inf):
         raise ValueError(f"uniform: expected finite bounds with low < high, got {low!r} and {high!r} ({kind})")
+    if width == math.inf:
+        expected = f"bounds whose difference {computed.__name__} can have"
+        raise ValueError(f"uniform: expected {expected}, got {low!r} and {high!r}: it overflows")
     return _fill_uniform(target, computed(first), width, computed(np.nextafter(last, first)))
 
 

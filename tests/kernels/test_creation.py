@@ -189,3 +189,32 @@ def test_filled_like_another_array(like: str | None) -> None:
         assert (made.numpy_blocking() == value).all()
     with pytest.raises(TypeError, match="full_like: argument x: expected an array"):
         aiodev.full_like(3, 7)  # type: ignore[arg-type]
+
+
+def test_values_that_no_dtype_has_are_refused_by_name() -> None:
+    """By the function that was called, with the value."""
+    whole, x = 2**65, aiodev.zeros(2, "int16", "cpu")
+    with pytest.raises(ValueError, match=f"^full: argument fill_value: .*fits a dtype of integers, got int {whole}"):
+        aiodev.full(2, whole, device="cpu")
+    with pytest.raises(ValueError, match=f"^full_like: argument fill_value: expected a number that int16 has, got int {whole}"):
+        aiodev.full_like(x, whole)
+    with pytest.raises(ValueError, match="^full_like: argument fill_value: expected one number"):
+        aiodev.full_like(x, [1, 2])  # type: ignore[arg-type]
+    assert aiodev.full(1, 2**64 - 1, device="cpu").dtype == np.uint64
+
+
+def test_ranges_count_on_from_their_first_two_values() -> None:
+    """In the dtype, as NumPy's do: these must be numbers that it has, those behind wrap around."""
+    for stop in (300, 300_000):
+        found = aiodev.arange(0, stop, dtype="uint8", device="cpu").numpy_blocking()
+        np.testing.assert_array_equal(found, np.arange(0, stop, dtype="uint8"))
+    with pytest.raises(OverflowError):
+        aiodev.arange(300, 302, dtype="uint8", device="cpu")
+
+
+def test_shapes_of_other_sizes_are_refused_by_name() -> None:
+    """By the function, which a method is as well."""
+    x = aiodev.zeros((2, 3), device="cpu")
+    for reshaped in (lambda: kernels.reshape(x, (4, 4)), lambda: x.reshape(4, 4), lambda: x.T.reshape(-1, 4)):
+        with pytest.raises(ValueError, match="^reshape: 6 elements cannot have the shape"):
+            reshaped()
