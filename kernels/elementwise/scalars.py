@@ -66,6 +66,12 @@ def float_rest(a: Any, b: Any) -> Any:
     return np.copysign(rest, b) if rest == 0 else rest
 
 
+def times_left_out(a: Any, b: Any) -> Any:
+    """How often NumPy's remainder of floats leaves the divisor out; where their quotient is a negative zero, -1 times."""
+    times = np.floor(np.divide(a, b))
+    return times - np.float32(1) if times == 0 and a != 0 and (a < 0) != (b < 0) else times
+
+
 def complex_quotient(a: Any, b: Any) -> Any:
     """NumPy's quotient of complex numbers: by 0 that of either part by a positive 0."""
     return np.divide(a, b if b != 0 else b - b)
@@ -153,6 +159,7 @@ SCALARS = {
         log_sum,
         moved_down,
         moved_up,
+        times_left_out,
         unsigned_power,
         unsigned_quotient,
         unsigned_rest,

@@ -166,8 +166,9 @@ remainder = _arithmetic.binary(
     },
     np.remainder,
     "What floor_divide leaves over, with the sign of x2; of integers by 0 it is 0.", "[7, -7], 4", "[3, 1]",
-    gradients=("{g}", "-{g} * np.floor(np.divide({x1}, {x2}))"),
+    gradients=("{g}", "-{g} * times_left_out({x1}, {x2})"),
 )
+declare_call("times_left_out", ("x1", "x2"), {"x1": "0", "x2": "0"})
 sign = _arithmetic.unary(
     "sign",
     {

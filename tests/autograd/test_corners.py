@@ -205,3 +205,18 @@ async def test_gradients_at_corners_are_those_of_pytorch(name: str) -> None:
     for own, other in zip(again, torch.autograd.grad(total, theirs), strict=True):
         wanted = other.resolve_conj().numpy()
         np.testing.assert_allclose(np.where(np.isnan(wanted), 0, own), np.nan_to_num(wanted), 1e-9, 1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+async def test_the_gradient_of_a_remainder_by_an_infinity_is_that_of_its_result(dtype: str) -> None:
+    """Of the other sign it leaves the divisor itself, as one does whose quotient is too small for a number; unlike PyTorch."""
+    tiny, huge = np.finfo(dtype).tiny, np.finfo(dtype).max
+    x1 = np.array([1, -1, -1, 1, 0, tiny, -tiny, 7, -7], dtype)
+    x2 = np.array([-np.inf, np.inf, -np.inf, np.inf, -np.inf, -huge, huge, 3, 3], dtype)
+    for function in (kernels.remainder, lambda a, b: a % b, kernels.fused(lambda a, b: a % b)):
+        own = [variable(x1), variable(x2)]
+        found = function(*own)
+        np.testing.assert_array_equal(await found.numpy(), np.remainder(x1, x2))
+        await found.sum().backward()
+        np.testing.assert_array_equal(await own[0].grad.numpy(), np.ones(9))
+        np.testing.assert_array_equal(await own[1].grad.numpy(), [1, 1, 0, 0, 0, 1, 1, -2, 3])
