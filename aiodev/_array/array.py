@@ -217,6 +217,8 @@ class Array(Operators, Methods, Protocols):
     def __getitem__(self, index: Any) -> Array:
         """A view by integers, slices, ``...`` and None; an array of its own by arrays of integers and masks, as NumPy's.
 
+        A mask of no dimensions, as ``True`` is one, takes none and makes one: of one element, or of none.
+
         How many elements a mask chooses the device alone knows: a mask that it has still to write is waited for, blocking this
         thread, where ``await aiodev.kernels.select(mask, x)`` waits in its task. Nothing else waits.
 

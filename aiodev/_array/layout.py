@@ -236,7 +236,7 @@ def index_layout(layout: Strided, index: Index) -> Part:
 
     Raises:
         IndexError: out of bounds, too many indices, two ellipses, or an index of another kind.
-        NoView: one of them is an array, or a sequence.
+        NoView: one of them is an array, a sequence, or a truth value.
     """
     items = index if isinstance(index, tuple) else (index,)
     given_shape, given_strides = layout.shape, layout.strides
@@ -315,13 +315,13 @@ class NoView(Exception):  # it is caught at once
 
 
 def _is_array(item: Any) -> bool:
-    """Whether an item of an index is an array, or becomes one."""
-    return isinstance(item, list | tuple) or (hasattr(type(item), "__array__") and not isinstance(item, np.generic))
+    """Whether an item of an index is an array, or becomes one, as a truth value becomes a mask of no dimensions."""
+    if isinstance(item, list | tuple | bool | np.bool_):
+        return True
+    return hasattr(type(item), "__array__") and not isinstance(item, np.generic)
 
 
 def _position(item: Any, axis: int, length: int) -> int:
-    if isinstance(item, bool | np.bool_):
-        raise IndexError(f"arrays are indexed by integers, slices, '...', None and arrays; not by {item!r}")
     try:
         position = operator.index(item)
     except TypeError:

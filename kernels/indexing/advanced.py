@@ -354,7 +354,9 @@ def _take_apart(x: aiodev.Array, index: Any) -> _Chosen:
 
 
 def _as_array(item: Any) -> Any:
-    """An item of an index; a sequence, and another library's array, becomes an array on the host."""
+    """An item of an index; a sequence, a truth value, and another library's array, becomes an array on the host."""
+    if isinstance(item, bool | np.bool_):
+        return np.asarray(item)
     is_foreign = hasattr(type(item), "__array__") and not isinstance(item, aiodev.Array | np.ndarray | np.generic)
     if is_foreign or isinstance(item, list | tuple):
         try:

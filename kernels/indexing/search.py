@@ -157,7 +157,7 @@ def select(condition: aiodev.Array, x: aiodev.Array, /) -> Coroutine[Any, Any, a
     was selected.
 
     Raises:
-        ValueError: the shapes differ.
+        ValueError: the shapes differ; a mask of fewer dimensions is an index, ``x[mask]``.
         KernelError: what computed the condition failed.
 
     Example:
@@ -175,7 +175,7 @@ def submit_select(condition: aiodev.Array, x: aiodev.Array) -> Counted[aiodev.Ar
     """What :func:`select` waits for."""
     condition, x = arrays_of("select", condition=condition, x=x)
     if condition.shape != x.shape:
-        raise ValueError(f"select: the condition has the shape {condition.shape}, x {x.shape}")
+        raise ValueError(f"select: expected a condition of x's shape {x.shape}, got {condition.shape}; x[mask] takes others")
     selection = Selection(flat(condition))
     room = selection.values(flat(x))
     return Counted(selection, lambda count: selection.cut(room, count))

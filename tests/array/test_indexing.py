@@ -224,7 +224,6 @@ def test_slices_that_are_written_from_the_same_array(axis: int) -> None:
         ([True, False], r"a mask of the shape \(2,\)"),
         ([1.5], "of integers or booleans, not of float64"),
         (([0], [0], [0]), "3 indices for an array of 2 dimensions"),
-        (True, "not by True"),
         ("a", "not by str"),
         ((..., [0], ...), "one ellipsis"),
     ],
@@ -235,6 +234,21 @@ def test_indices_that_do_not_fit(x: aiodev.Array, index: Any, message: str) -> N
         _ = x[index]
     with pytest.raises(IndexError, match=message):
         x[index] = 1
+
+
+@pytest.mark.parametrize("value", [True, False])
+@pytest.mark.parametrize("place", [lambda m: m, lambda m: (1, m), lambda m: (slice(None), m, 0), lambda m: (m, ..., [2]),
+                                   lambda m: (m, m, None)])  # fmt: skip
+def test_masks_of_no_dimensions(x: aiodev.Array, place: Callable[[Any], Any], value: bool) -> None:
+    """Python's, NumPy's, and arrays, on the host and the device: a dimension of one element, or of none."""
+    host = x.numpy_blocking()
+    wanted, written = host[place(value)], host.copy()
+    written[place(value)] = 7
+    for mask in (value, np.bool_(value), np.array(value), aiodev.asarray(value, device="cpu")):
+        assert np.array_equal(x[place(mask)].numpy_blocking(), wanted), mask
+        other = aiodev.asarray(host, device="cpu")
+        other[place(mask)] = 7
+        assert np.array_equal(other.numpy_blocking(), written), mask
 
 
 class Foreign:

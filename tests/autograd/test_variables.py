@@ -370,6 +370,16 @@ async def test_a_mask_is_waited_for_once() -> None:
     assert await first.tolist() == [0.0, 4.0, 6.0] and await second.tolist() == [0.0, 16.0, 24.0]
 
 
+@pytest.mark.parametrize(("mask", "gradient"), [(True, [1.0, 1.0, 1.0]), (np.bool_(True), [1.0, 1.0, 1.0]), (False, [0.0] * 3)])
+async def test_a_mask_of_no_dimensions(mask: Any, gradient: list[float]) -> None:
+    """It chooses all, or nothing."""
+    x = a_leaf()
+    chosen = x[mask]
+    assert chosen.shape == (int(mask), 3)
+    await chosen.sum().backward()
+    assert await x.grad.tolist() == gradient
+
+
 async def test_mixed_dtypes() -> None:
     """Gradients have the dtype of what they are of."""
     x = autograd.Variable(aiodev.ones(3, dtype="float32", device="cpu"))
