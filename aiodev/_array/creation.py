@@ -52,7 +52,7 @@ def empty(shape: Any, dtype: Any = None, device: DeviceLike | None = None) -> Ar
     Raises:
         OutOfMemoryError: there is no room for it, even after all cached memory that can be was given back.
         TypeError: no device has that dtype.
-        ValueError: a length is negative or no 64-bit number, or there are more than 64.
+        ValueError: a length is negative, or there are more than 64.
 
     Example:
         >>> import aiodev

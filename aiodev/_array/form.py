@@ -99,7 +99,7 @@ def form_of(device: Device, dtype: DType, shape: Shape, strides: Shape | None, w
     form = _forms.get(what)
     if form is not None:
         return form
-    if shape and max(shape) > GREATEST_LENGTH:
+    if shape and max(shape) > GREATEST_LENGTH and (strides is not None or 0 in shape):  # else there is no room for it
         raise ValueError(f"shape {shape}: the length {max(shape)} is no 64-bit number")
     made = _new(Form)
     made.device, made.dtype, made.shape = device, dtype, shape

@@ -371,10 +371,12 @@ def test_what_is_done_is_not_kept_for_good(pattern: str, monkeypatch: pytest.Mon
     def withdraw(value: int, end: int, site: int) -> None:
         assert known.withdraw((value, value, end), False, site, value - 1, lambda first, last, partly: first) == (value, 1)
 
+    site, other = callsites.here(0), callsites.here(0)
+    assert site != other
     for value in range(2, 400, 2):
-        withdraw(value, value + (pattern == "pairs"), 7)
+        withdraw(value, value + (pattern == "pairs"), site)
         if pattern != "alone":
-            withdraw(value + 1, value + 1, 8 if pattern == "two sites" else 7)
+            withdraw(value + 1, value + 1, other if pattern == "two sites" else site)
         assert known.withdrawn(value) and said(known, value) is not None
     assert all(len(spans) <= 8 + 4 for spans in known.known)
 

@@ -52,6 +52,8 @@ class HostMemory:
         if nbytes < 0:
             raise ValueError(f"cannot allocate {nbytes} bytes")
         size = max(nbytes, 1)
+        if size > self.total:  # which may be more than can be mapped at all
+            raise self._refused(size)
         mapping, address = _map(size)
         try:
             self._take(address, size)
@@ -114,10 +116,13 @@ class HostMemory:
         """Bytes handed out."""
         return self._allocated
 
+    def _refused(self, size: int) -> MemoryError:
+        return MemoryError(f"{size:,} bytes asked for, {self.free():,} of {self.total:,} free")
+
     def _take(self, address: int, size: int) -> None:
         with self._lock:
             if self._allocated + size > self.total or not self._budget.take(address, size):
-                raise MemoryError(f"{size:,} bytes asked for, {self.free():,} of {self.total:,} free")
+                raise self._refused(size)
             self._allocated += size
 
     def _give(self, address: int, size: int) -> None:
