@@ -208,15 +208,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.anyio
 async def test_each_await_yields_when_the_time_is_over(clock: Clock, folder: Path) -> None:
-    """At the very next await, whatever that is of."""
+    """At the very next await, whatever that is of; but for one in a hundred, on uvloop, that has something to wait for."""
     program, kept = await Program(folder).prepare(), []
+
+    async def keeps_the_loop(make: Callable[[Program], Awaitable[Any]]) -> bool:
+        await make(program)
+        before = turns.count
+        clock.work()
+        await make(program)
+        return turns.count == before
+
     async with Turns() as turns:
         for name, make in AWAITS.items():
-            await make(program)
-            before = turns.count
-            clock.work()
-            await make(program)
-            if turns.count == before:
+            if all([await keeps_the_loop(make) for _ in range(3)]):
                 kept.append(name)
     assert kept == []
 
