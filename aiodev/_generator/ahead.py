@@ -97,6 +97,4 @@ class Ahead(NamedTuple):
 
     def order(self, stream: Stream | None) -> None:
         """Order a stream after what is drawn before; the current one of its device if it is None."""
-        done = self.told.done
-        timeline = (stream or current_stream(self.told.words.device)).timeline
-        timeline.join(done.timeline, done.value, done.timeline.clock_at(done.value))  # what failed, and was told, drew nothing
+        (stream or current_stream(self.told.words.device)).wait(self.told.done)

@@ -202,11 +202,11 @@ class RecordedTimeline(Timeline):
     def __del__(self) -> None:
         """It has no queue to give back."""
 
-    def join(self, other: Timeline, value: int, clock: Clock, relies: bool = False) -> int | None:
+    def join(self, other: Timeline, value: int, clock: Clock) -> int | None:
         """Order later operations after one that is captured, too."""
         if other.recording is not self._recorder:
             self._recorder.refuse("a captured stream cannot wait for work that is not captured with it")
-        return super().join(other, value, clock, relies)
+        return super().join(other, value, clock)
 
     def keep(self, value: int, needed: object, nbytes: int = 0) -> None:
         """Hold what an operation needs for as long as there are replays."""

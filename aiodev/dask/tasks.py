@@ -35,6 +35,7 @@ from weakref import WeakValueDictionary
 from distributed import Reschedule, get_worker
 
 import aiodev
+from aiodev._core.streams.completion import Completion
 from aiodev._core.waiting.blocking import wait_all_blocking
 from aiodev.dask.arrays import arrays_in, replaced, unfinished, until_written
 
@@ -251,8 +252,8 @@ def _follow(data: Mapping[Any, Any], stream: aiodev.Stream) -> None:
     unpickled where no stream is current, so what writes them was given to the default stream.
     """
     for array in arrays_in(data):
-        for timeline, value in unfinished(array):
-            stream.timeline.join(timeline, value, timeline.clock_at(value))
+        for point in unfinished(array):
+            stream.wait(Completion(*point))
     received = aiodev.default_stream(stream.device).timeline
     if not received.reached(received.submitted):
         stream.timeline.come_after(received, received.submitted)

@@ -152,7 +152,8 @@ class Program(RuleBasedStateMachine):
             if failed:
                 operation.fate = DEPENDENT
             elif operation.target is not None:
-                failed = operation.target.fate != RAN
+                told = operation.target in self.finished and operation.target.fate not in (WITHDRAWN, BEHIND)
+                failed = operation.target.fate != RAN and not told
                 operation.fate = DEPENDENT if failed else RAN
             elif operation.fails:
                 operation.fate, failed = FAILED, True

@@ -149,8 +149,7 @@ class Event:
     def wait(self, stream: StreamLike | None = None) -> Completion[None]:
         """Order what is submitted to ``stream`` from now on after the event; returns what a task may await too.
 
-        Does not block. On a stream that already follows the event nothing is enqueued. If what the event marks failed, or did
-        not run, what is submitted fails, too, though somebody was told.
+        Does not block. On a stream that already follows the event nothing is enqueued.
         """
         if stream is None:
             stream = Event.current_stream(self._device)
@@ -162,7 +161,7 @@ class Event:
         if record is None:
             return point(line, 0)
         timeline, value, clock, _ = record
-        line.join(timeline, value, clock, relies=True)
+        line.join(timeline, value, clock)
         return point(timeline, value)
 
     def query(self) -> bool:

@@ -362,22 +362,16 @@ class Stream(NativeStream):
     # Order
 
     def wait_event(self, event: Event) -> None:
-        """Order what is submitted from now on after the event's present record. Nothing blocks.
-
-        If what that marks failed, or did not run, what is submitted fails, too, though somebody was told.
-        """
+        """Order what is submitted from now on after the event's present record. Nothing blocks."""
         try:
             record = event._record
         except AttributeError:
             raise _mistaken("wait_event", "an Event", event) from None
         if record is not None:
-            self.timeline.join(record[0], record[1], record[2], relies=True)
+            self.timeline.join(record[0], record[1], record[2])
 
     def wait_stream(self, stream: Stream) -> None:
-        """Order what is submitted from now on after all that ``stream`` has been given so far, and that was not withdrawn.
-
-        A failure there that nobody was told of yet spreads; one that somebody was told of is over.
-        """
+        """Order what is submitted from now on after all that ``stream`` has been given so far, and that was not withdrawn."""
         try:
             timeline = stream.timeline
             clock = timeline.frontier[1]  # before the point itself, as in Event.record
@@ -389,15 +383,12 @@ class Stream(NativeStream):
         self.timeline.join(timeline, value, clock)
 
     def wait(self, completion: Completion[Any]) -> None:
-        """Order what is submitted from now on after ``completion``.
-
-        If that failed, did not run or was withdrawn, what is submitted fails, too, though somebody was told.
-        """
+        """Order what is submitted from now on after ``completion``; if that was withdrawn, it fails."""
         try:
             timeline, value = completion._timeline, completion._value
         except AttributeError:
             raise _mistaken("wait", "a Completion", completion) from None
-        self.timeline.join(timeline, value, timeline.clock_at(value), relies=True)
+        self.timeline.join(timeline, value, timeline.clock_at(value))
 
     def record_event(self, event: Event | None = None) -> Event:
         """Record ``event``, or a new one, at the present end of the stream."""

@@ -363,22 +363,19 @@ class Timeline:
         known = (self.frontier,) if self.past is None else (*self.past, self.frontier)
         return [clock for since, clock in known if value >= since]
 
-    def join(self, other: Timeline, value: int, clock: Clock, relies: bool = False) -> int | None:
+    def join(self, other: Timeline, value: int, clock: Clock) -> int | None:
         """Order later operations after ``other``'s ``value``; returns the wait's number, None when it was elided.
 
-        ``clock`` is what that point follows itself. A failure of ``value`` that nobody was told of spreads; one that somebody
-        was told of is over, wherever the queues have got to, unless what comes later ``relies`` on that very operation.
+        ``clock`` is what that point follows itself.
         """
         known = self.frontier[1]
         counters = other.counters
-        is_there = other is self or known.get(other, 0) >= value or counters[COMPLETED] >= value
-        if (counters[FAULTS] or other.withdrew) and other is not self:
-            told = other.failure_told(value)
-            if told is False or (told and relies):
-                is_there = False  # it is waited for though it is reached: that fails, too
-            elif told and not is_there:  # it is to be skipped: who waits for it, and not for it to be over, would fail
-                return self.come_after(other, value, clock)
-        if is_there:
+        if other is self or (
+            (known.get(other, 0) >= value or counters[COMPLETED] >= value)
+            # A point that failed, and of which its own waiters know nothing yet, is waited for again: that fails, too. So does
+            # waiting for one that was withdrawn.
+            and not ((counters[FAULTS] or other.withdrew) and other.failure_untold(value))
+        ):
             totals.waits_elided += 1
             return None
         operations = self.operations
@@ -402,11 +399,10 @@ class Timeline:
         self.advance(number, known)
         return number
 
-    def come_after(self, other: Timeline, value: int, clock: Clock = NO_CLOCK) -> int:
+    def come_after(self, other: Timeline, value: int) -> int:
         """Order later operations after ``other``'s ``value``, however that comes out; gives the wait's number.
 
-        Nothing relies on that order but who asks for it, since what follows would fail with ``value``. ``clock`` is what that
-        point follows itself, for debugging.
+        Nothing relies on that order but who asks for it, since what follows would fail with ``value``.
         """
         operations = self.operations
         if operations is other.operations:
@@ -418,7 +414,7 @@ class Timeline:
         totals.waits_enqueued += 1
         if self.past is not None:  # to who looks for races it is an order as any other
             self.advance(number, self.frontier[1])
-            self.past.append((number, {**clock, other: value}))
+            self.past.append((number, {other: value}))
         return number
 
     def keep_awaited(self, number: int, other: Timeline) -> None:
@@ -484,22 +480,17 @@ class Timeline:
         return tuple(self.faults.untold)  # others may be told meanwhile
 
     def fault_of(self, value: int) -> KnownFault | None:
-        """The fault that covers an operation, or None."""
+        """The fault that covers a finished operation, or None."""
         if self.counters[FAULTS] != self.faults.seen:
             faults.collect_faults(self)
         return self.faults.at(value)
 
-    def failure_told(self, value: int) -> bool | None:
-        """Whether somebody was told that operation ``value`` failed or does not run; None where no failure of it is known.
-
-        What does not run since it was withdrawn never counts as told. Of what is not done the failure may be known already, if
-        it is one of an operation ahead of it.
-        """
+    def failure_untold(self, value: int) -> bool:
+        """Whether operation ``value`` failed, or did not run, and nobody was told; or does not run since it was withdrawn."""
         if self.lost is not None or self.faults.withdrawals.ahead_of(value) != value:
-            return False
+            return True
         fault = self.fault_of(value)
-        # While the end is not known somebody is just being told, and what is submitted meanwhile may fail for itself.
-        return None if fault is None else fault.told and fault.last is not None
+        return fault is not None and not fault.told
 
     def failed(self, value: int) -> bool:
         """Whether operation ``value``, which is done, failed or did not run."""
