@@ -254,8 +254,9 @@ def tile(call: aiodev.Call, x: aiodev.Array, repetitions: int | Sequence[int], /
         raise ValueError(f"tile: repetitions {times}: expected 0 or more")
     times = (1,) * (x.ndim - len(times)) + times
     seen = x[(None,) * (len(times) - x.ndim)]
-    lengths = [n for pair in zip(times, seen.shape, strict=True) for n in pair]
-    wide = broadcast_to(seen[tuple(i for _ in times for i in (None, slice(None)))], lengths)
+    lengths = [n for t, length in zip(times, seen.shape, strict=True) for n in ((length,) if t == 1 else (t, length))]
+    index = [i for t in times for i in ((slice(None),) if t == 1 else (None, slice(None)))]
+    wide = broadcast_to(seen[tuple(index)], lengths)
     shape = tuple(t * n for t, n in zip(times, seen.shape, strict=True))
     return _copied(call, x, wide, shape, lambda places: np.tile(places, times))
 

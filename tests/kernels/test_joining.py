@@ -287,15 +287,15 @@ def test_numpys_integers_are_integers() -> None:
             wrong()
 
 
-def test_more_dimensions_than_numpy_has() -> None:
-    """Which finds the places of few elements elsewhere."""
+def test_almost_as_many_dimensions_as_there_may_be() -> None:
+    """Of more than 32 the places of few elements are not found ahead."""
     x = aiodev.arange(3, device="cpu")
-    wide = x.reshape((1,) * 69 + (3,))
+    wide = x.reshape((1,) * 62 + (3,))
     for made, expected in (
-        (kernels.tile(x, (1,) * 69 + (2,)), [0, 1, 2] * 2),
+        (kernels.tile(x, (1,) * 62 + (2,)), [0, 1, 2] * 2),
         (kernels.concat([wide, wide], axis=-1), [0, 1, 2] * 2),
         (kernels.roll(wide, 1, axis=-1), [2, 0, 1]),
         (kernels.repeat(wide, 2, axis=-1), [0, 0, 1, 1, 2, 2]),
     ):
-        assert made.ndim == 70
+        assert made.ndim == 63
         assert made.reshape(-1).numpy_blocking().tolist() == expected
