@@ -149,6 +149,7 @@ def read_at_once(array: Protocols) -> HostArray | None:
     writer, written = buffer._writer, buffer._written
     if writer.__class__ is not Timeline or writer.counters[FAULTS] or not form.packed or not form.size:
         return _undisturbed(buffer, lambda: _copy_here(array))
+    # As `_undisturbed` and `_copy_here` have it, without their calls, which would be as much again as the whole read.
     if writer.counters[COMPLETED] < written or noting or counter.value > 0:
         return None
     values = host_window(array).copy()

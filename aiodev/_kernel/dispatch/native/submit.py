@@ -187,23 +187,6 @@ def submit(
     """
     unnoted: Cell[int] = Cell(as_int(known.unnoted))
     unnoted.value += 1
-    value = _submit_and_note(known, stream, timeline, entry, size, block, site, uses, buffers)
-    unnoted.value -= 1
-    return value
-
-
-@inner
-def _submit_and_note(
-    known: KnownView,
-    stream: StreamView,
-    timeline: int,
-    entry: int,
-    size: int,
-    block: int,
-    site: int,
-    uses: UsesView,
-    buffers: Cell[int],
-) -> int:
     words: Cell[int] = Cell(on_stack(CALL_BYTES))
     words[0].value = entry
     words[1].value = size
@@ -219,11 +202,13 @@ def _submit_and_note(
             known, BufferView(buffers[noted].value), timeline, value, number, are_written[noted].value
         ):
             noted += 1
-        if noted == count:
-            return value
-        decrement(value)
-    _note_torn(known, timeline, uses, buffers, count)
-    return 0
+        if noted < count:
+            decrement(value)
+            value = 0
+    if value == 0:
+        _note_torn(known, timeline, uses, buffers, count)
+    unnoted.value -= 1
+    return value
 
 
 @inner
