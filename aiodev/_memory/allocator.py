@@ -38,9 +38,9 @@ from aiodev._core.backend.interface import COMPLETED
 from aiodev._core.finalizing import until_exit
 from aiodev._core.sigint import sigint_held
 from aiodev._core.waiting.block_until import hold_until
+from aiodev._memory.abandonment import Abandonment, take_turns
 from aiodev._memory.block import CACHED, LIVE, Bin, Block, Segment
 from aiodev._memory.buffer import Buffer, Uses
-from aiodev._memory.leaving import Leaving, take_turns
 from aiodev._memory.segments import RawMemory
 from aiodev._memory.slow_path import SlowPath
 from aiodev._memory.stats import Totals
@@ -228,9 +228,9 @@ class CachingAllocator:
         work of another stream, which may be held for long.
         """
         pending = self.pending
-        leaving = self.slow_path.leaving
-        if leaving is not None:
-            leaving.note_release()
+        abandonment = self.slow_path.abandonment
+        if abandonment is not None:
+            abandonment.note_release()
             return
         for _ in range(2):
             try:
@@ -273,19 +273,18 @@ class CachingAllocator:
     def abandon(self) -> None:
         """Give back what is free, and the rest when work and arrays are done with it: nobody will allocate from it again."""
         path = self.slow_path
-        if path.leaving is None:
-            path.leaving = Leaving(path)
-        path.abandoned = True
+        if path.abandonment is None:
+            path.abandonment = Abandonment(path)
         self.return_abandoned()
         take_turns(path.turns)
 
     def return_abandoned(self) -> None:
         """Give back what is free, if nobody will allocate from it again."""
-        leaving = self.slow_path.leaving
-        if leaving is not None:
+        abandonment = self.slow_path.abandonment
+        if abandonment is not None:
             with sigint_held, self.slow_path.lock:
                 self.empty_cache()
-                leaving.note()
+                abandonment.note()
 
     def pin(self) -> None:
         """Give nothing back from now on, not even what is free: a graph uses it."""

@@ -75,9 +75,9 @@ class DebugBuffer(OrderedBuffer):
         note_allocation(source, -block.size)
         if not source.slow_path.looking:  # else blocks are being joined, perhaps in this thread: the next one looks
             source.sweep()
-        leaving = source.slow_path.leaving
-        if leaving is not None:
-            leaving.note_release()
+        abandonment = source.slow_path.abandonment
+        if abandonment is not None:
+            abandonment.note_release()
 
 
 class DebugAllocator(RaceAllocator):

@@ -22,8 +22,8 @@ from aiodev._core.backend.interface import COMPLETED
 from aiodev._core.errors import OutOfMemoryError
 from aiodev._core.sigint import sigint_held
 from aiodev._core.timeline.timeline import living_timelines
+from aiodev._memory.abandonment import Abandonment, take_turns
 from aiodev._memory.block import CACHED, FREE, LIVE, TAKEN, Bin, Block, Extents, Segment
-from aiodev._memory.leaving import Leaving, take_turns
 from aiodev._memory.segments import RawMemory, Segments
 from aiodev._memory.stats import Totals
 from aiodev._memory.tuning import (
@@ -58,8 +58,7 @@ class SlowPath:
         hooks: called when the device has no more memory.
         before_emptying: called before blocks leave the bins.
         others: those of the device's private pools; the device's own keeps them.
-        abandoned: nobody will allocate from it again.
-        leaving: then, what it waits for.
+        abandonment: what it waits for, if nobody will allocate from it again.
         turns: the abandoned pools of the device that wait for work.
         pending: cached or free blocks with a timeline to forget.
         noticed: those of the device's own allocator.
@@ -78,9 +77,8 @@ class SlowPath:
         self.hooks: list[Callable[[Device, int], object]] = [] if common is None else common.hooks
         self.before_emptying: Callable[[], object] | None = None
         self.others: list[SlowPath] = []
-        self.abandoned = False
-        self.leaving: Leaving | None = None
-        self.turns: deque[Leaving] = deque() if common is None else common.turns
+        self.abandonment: Abandonment | None = None
+        self.turns: deque[Abandonment] = deque() if common is None else common.turns
         self.pending: deque[Block] = deque()
         self.noticed: deque[Block] = self.pending if common is None else common.pending
         self.lock: threading.RLock = threading.RLock() if common is None else common.lock
@@ -337,7 +335,7 @@ class SlowPath:
             self._empty_bins()
             self._join_all_done()
             returned = self.segments.release(self.segments.idle())
-            if self.abandoned:
+            if self.abandonment is not None:
                 self.segments.release_ranges()
             return returned
         finally:
@@ -350,7 +348,7 @@ class SlowPath:
 
     def is_spent(self) -> bool:
         """Whether nobody will allocate from it again, and it has no memory any more."""
-        return self.abandoned and not self.segments.all()
+        return self.abandonment is not None and not self.segments.all()
 
 
 def _cached(kind: Extents) -> int:

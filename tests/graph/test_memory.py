@@ -135,7 +135,7 @@ async def test_dropped_graphs_give_their_memory_back(is_replayed: bool, keeps: b
         await watched()
     assert aiodev.memory.memory_reserved("cpu") == before
     pools = [pool.slow_path for pool in allocator_for("cpu").private_pools]
-    assert not any(pool.abandoned and not pool.is_spent() for pool in pools)
+    assert not any(pool.abandonment is not None and not pool.is_spent() for pool in pools)
 
 
 async def test_graph_dropped_while_it_runs(device: str) -> None:

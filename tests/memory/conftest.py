@@ -8,7 +8,7 @@ from native import load_native
 from aiodev._memory.allocator import CachingAllocator, DeviceBuffer
 
 #: Those that call the allocator itself.
-OF_POLICY = {"test_caching", "test_leaving", "test_many_streams", "test_segments", "test_traces"}
+OF_POLICY = {"test_abandonment", "test_caching", "test_many_streams", "test_segments", "test_traces"}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -252,7 +252,7 @@ def test_at_random(common: CachingAllocator) -> None:
         abandoned.append(pools.pop())
     for pool in abandoned:
         held = sum(segment.mapped() for segment in pool.slow_path.segments.all())
-        assert held == 0 or any(buffer.source is pool for buffer in buffers) or pool.slow_path.leaving.queued  # type: ignore[union-attr]
+        assert held == 0 or any(buffer.source is pool for buffer in buffers) or pool.slow_path.abandonment.queued  # type: ignore[union-attr]
     buffers.clear()
     finish(*timelines)
     for _ in range(len(abandoned)):

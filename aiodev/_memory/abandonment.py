@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from aiodev._core.timeline.timeline import Timeline
     from aiodev._memory.segments import Segments
 
-__all__ = ["Leaving", "Pool", "take_turns"]
+__all__ = ["Abandonment", "Pool", "take_turns"]
 
 
 class Pool(Protocol):
@@ -44,7 +44,7 @@ class Pool(Protocol):
     segments: Segments
     pending: deque[Block]
     noticed: deque[Block]
-    turns: deque[Leaving]
+    turns: deque[Abandonment]
     lock: threading.RLock
     looking: bool
     is_parents: bool
@@ -53,7 +53,7 @@ class Pool(Protocol):
         """Give back what is free, and no work uses."""
 
 
-class Leaving(Block):
+class Abandonment(Block):
     """The note of what an abandoned pool waits for.
 
     Attributes:
@@ -156,14 +156,14 @@ class _Alarm(Block):
         return False
 
 
-def take_turns(turns: deque[Leaving]) -> None:
+def take_turns(turns: deque[Abandonment]) -> None:
     """Have the next few of the abandoned pools give back what is done with."""
     for _ in range(min(TURNS, len(turns))):
         try:
-            leaving = turns.popleft()
+            abandonment = turns.popleft()
         except IndexError:  # another thread was faster
             return
-        leaving.queued = False
-        if not leaving.forget() and not leaving.queued:
-            leaving.queued = True
-            turns.append(leaving)
+        abandonment.queued = False
+        if not abandonment.forget() and not abandonment.queued:
+            abandonment.queued = True
+            turns.append(abandonment)
