@@ -335,7 +335,7 @@ def check_writes(points: Iterable[Point]) -> None:
     failed: Point | None = None
     for timeline, value in points:
         if value and timeline.counters[FAULTS] and timeline.reached(value):
-            if timeline.failure_untold(value):
+            if timeline.failure_told(value) is False:
                 timeline.check(value)
             if failed is None and timeline.error_of(value) is not None:
                 failed = timeline, value
@@ -344,13 +344,15 @@ def check_writes(points: Iterable[Point]) -> None:
 
 
 def _is_over(timeline: Timeline, value: int) -> bool:
-    """Whether an operation is done, and did not fail, or somebody was told; or never runs, as who withdrew it knows."""
+    """Whether an operation is done, and did not fail; or failed or never runs, as who was told or withdrew it knows."""
     if timeline.withdrew and timeline.faults.withdrawals.ahead_of(value) != value:
         return True
     counters = timeline.counters
-    if counters[COMPLETED] < value:
-        return False
-    return not counters[FAULTS] or timeline.lost is not None or not timeline.failure_untold(value)
+    is_done = counters[COMPLETED] >= value
+    if not counters[FAULTS] or timeline.lost is not None:
+        return is_done
+    told = timeline.failure_told(value)
+    return is_done if told is None else told
 
 
 def _follows(timeline: Timeline, value: int, other: Timeline, last: int) -> bool:

@@ -423,6 +423,38 @@ async def test_several_failures_are_told_one_after_the_other() -> None:
         await array.numpy()
 
 
+@pytest.mark.parametrize("passed", [False, True])
+def test_what_a_told_failure_kept_from_being_written(passed: bool) -> None:
+    """Reading it raises, a stream that joins its uses runs, and another write stands for it: passed by its stream or not."""
+    array, stream, holder, other = aiodev.zeros(10), aiodev.Stream("cpu"), aiodev.Stream("cpu"), aiodev.Stream("cpu")
+    latch = Latch(holder)
+    failed = stream.call(int, "x")
+    stream.wait_stream(holder)
+    skipped = put[10, stream](array, 1.0)
+    if passed:
+        latch.release()
+        while not skipped.query():
+            pass
+    with pytest.raises(ValueError):
+        failed.synchronize_blocking(30)
+    assert skipped.query() is passed
+    array._buffer.join_uses(other.timeline)
+    run = other.call(int, 7)
+    latch.release()
+    assert run.synchronize_blocking(30) == 7
+    with pytest.raises(aiodev.DependencyError):
+        array.numpy_blocking(30)
+    hold = Latch(holder)
+    stream.call(int, "x")
+    stream.wait_stream(holder)
+    put[10, stream](array, 1.0)
+    with pytest.raises(ValueError):
+        aiodev.Completion(stream.timeline, stream.timeline.submitted - 2).synchronize_blocking(30)
+    put[10, other](array, 2.0)
+    hold.release()
+    assert (array.numpy_blocking(30) == 2).all()
+
+
 async def test_a_stream_that_is_noted_does_not_hide_what_writes() -> None:
     """Work of other libraries is one more writer, and no operation is none."""
     array, half, _ = halves(10)

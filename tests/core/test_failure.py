@@ -253,7 +253,7 @@ async def test_telling_frees_the_stream_that_was_told() -> None:
 
 
 async def test_waiting_for_a_failure_again_fails_again() -> None:
-    """A point that failed, and of which its own stream's waiters know nothing, fails whoever waits for it, each time."""
+    """A point that failed fails whoever waits for it, each time, until somebody was told."""
     first, second = Stream("cpu"), Stream("cpu")
     latch = Latch(first)
     failed = first.call(fail)

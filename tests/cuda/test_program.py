@@ -287,3 +287,19 @@ asyncio.run(main())
 """
     )
     assert said == "0 {'allocated_bytes.current': 0, 'reserved_bytes.current': 4096}\n19\n"
+
+
+def test_programs_whose_failures_are_told(run: Run) -> None:
+    """What runs behind a failure that was told does not depend on how far the device has come."""
+    said = run(
+        """
+import logging
+from failing_programs import Program
+logging.disable(logging.CRITICAL)
+aiodev.init_blocking("cuda")
+for seed in range(10):
+    Program("cuda", seed).run(200)
+print("done")
+"""
+    )
+    assert said == "done\n"

@@ -46,13 +46,13 @@ class Line:
         self.told |= {value for value in self.failed if value <= self.counters[COMPLETED]}
         faults.tellings += 1
 
-    def failure_untold(self, value: int) -> bool:
+    def failure_told(self, value: int) -> bool | None:
         """See :class:`Timeline`."""
-        return value in self.failed - self.told
+        return value in self.told if value in self.failed else None
 
     def is_over(self, value: int) -> bool:
         """Whether there is nothing to learn of an operation any more."""
-        return self.counters[COMPLETED] >= value and not self.failure_untold(value)
+        return self.counters[COMPLETED] >= value and self.failure_told(value) is not False
 
     def follows(self, other: Line, value: int) -> bool:
         """Whether what is submitted from now on does."""

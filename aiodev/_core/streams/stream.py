@@ -371,7 +371,10 @@ class Stream(NativeStream):
             self.timeline.join(record[0], record[1], record[2])
 
     def wait_stream(self, stream: Stream) -> None:
-        """Order what is submitted from now on after all that ``stream`` has been given so far, and that was not withdrawn."""
+        """Order what is submitted from now on after all that ``stream`` has been given so far, and that was not withdrawn.
+
+        A failure there spreads until somebody was told of it (:doc:`/concepts/failure`).
+        """
         try:
             timeline = stream.timeline
             clock = timeline.frontier[1]  # before the point itself, as in Event.record

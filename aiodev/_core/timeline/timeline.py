@@ -146,7 +146,7 @@ class Timeline:
         self.held = 0  # gates that are shut and that only the program opens
         self._reserved = reserved
         self._external = external
-        self._kept: deque[tuple[int, Timeline]] = deque()
+        self._kept: deque[list[Any]] = deque()  # a wait's number, and the timeline that it is for
         self.needed: deque[list[Any]] = deque()  # pairs of an operation's number and what it needs
         self._untended = 0  # bytes of what is needed
         self.tended = False  # by the watcher
@@ -308,9 +308,9 @@ class Timeline:
         """Let go of what finished operations needed, and of the timelines that finished waits were for."""
         if self.needed:
             self.let_go()
+        kept, completed = self._kept, self.counters[COMPLETED]  # before the faults: what fails meanwhile is kept
         if self.counters[FAULTS] != self.faults.seen:
             faults.collect_faults(self)  # while the timelines that they may come from are kept
-        kept, completed = self._kept, self.counters[COMPLETED]
         while kept and kept[0][0] <= completed:
             try:
                 kept.popleft()
@@ -366,30 +366,36 @@ class Timeline:
     def join(self, other: Timeline, value: int, clock: Clock) -> int | None:
         """Order later operations after ``other``'s ``value``; returns the wait's number, None when it was elided.
 
-        ``clock`` is what that point follows itself.
+        ``clock`` is what that point follows itself. A failure of ``value`` that nobody was told of spreads; one that somebody
+        was told of is over, wherever the queues have got to.
         """
         known = self.frontier[1]
         counters = other.counters
-        if other is self or (
-            (known.get(other, 0) >= value or counters[COMPLETED] >= value)
-            # A point that failed, and of which its own waiters know nothing yet, is waited for again: that fails, too. So does
-            # waiting for one that was withdrawn.
-            and not ((counters[FAULTS] or other.withdrew) and other.failure_untold(value))
-        ):
+        is_there = other is self or known.get(other, 0) >= value or counters[COMPLETED] >= value
+        if (counters[FAULTS] or other.withdrew) and other is not self:
+            told = other.failure_told(value)
+            if told is False:
+                is_there = False  # it is waited for though it is reached: that fails, too
+            elif told and not is_there:  # it is to be skipped: who waits for it, and not for it to be over, would fail
+                return self.come_after(other, value, clock)
+        if is_there:
             totals.waits_elided += 1
             return None
         operations = self.operations
-        if operations is other.operations:
-            number = operations.wait(self.queue, other.queue, value)
-        elif other.recording is not None:
+        is_near = operations is other.operations
+        if not is_near and other.recording is not None:
             other.recording.take_in(self, other, value, clock)
             return None
-        else:
-            number = self._enqueue_wait(other, value)
+        kept: list[Any] = [_UNKNOWN, other]
+        try:
+            self._kept.append(kept)  # from before: it may fail, and somebody learn of that, before its number is known here
+            kept[0] = number = operations.wait(self.queue, other.queue, value) if is_near else self._enqueue_wait(other, value)
+        except BaseException:
+            kept[0] = self.submitted
+            raise
         totals.waits_enqueued += 1
         if number % RELEASE_EVERY == 0:
             self.release()
-        self._kept.append((number, other))
         if type(known) is PartialClock and self.counters[COMPLETED] >= self.frontier[0]:
             known = NO_CLOCK  # all is done, what it leaves out, too
         if clock or (known and not (len(known) == 1 and other in known)) or type(known) is PartialClock:
@@ -399,10 +405,11 @@ class Timeline:
         self.advance(number, known)
         return number
 
-    def come_after(self, other: Timeline, value: int) -> int:
+    def come_after(self, other: Timeline, value: int, clock: Clock = NO_CLOCK) -> int:
         """Order later operations after ``other``'s ``value``, however that comes out; gives the wait's number.
 
-        Nothing relies on that order but who asks for it, since what follows would fail with ``value``.
+        Nothing relies on that order but who asks for it, since what follows would fail with ``value``. ``clock`` is what that
+        point follows itself, for debugging.
         """
         operations = self.operations
         if operations is other.operations:
@@ -410,11 +417,11 @@ class Timeline:
         else:
             number = self._enqueue_wait(other, value, over=True)
         self.release()
-        self._kept.append((number, other))
+        self._kept.append([number, other])
         totals.waits_enqueued += 1
         if self.past is not None:  # to who looks for races it is an order as any other
             self.advance(number, self.frontier[1])
-            self.past.append((number, {other: value}))
+            self.past.append((number, {**clock, other: value}))
         return number
 
     def keep_awaited(self, number: int, other: Timeline) -> None:
@@ -423,7 +430,7 @@ class Timeline:
         It is kept from before: else somebody might learn of a failure there, and not of its cause.
         """
         self.release()
-        self._kept.append((number, other))
+        self._kept.append([number, other])
 
     def follow(self, number: int, other: Timeline, value: int) -> None:
         """Note that operation ``number``, a gate, is done after ``other``'s ``value``, and fails if that fails."""
@@ -480,17 +487,22 @@ class Timeline:
         return tuple(self.faults.untold)  # others may be told meanwhile
 
     def fault_of(self, value: int) -> KnownFault | None:
-        """The fault that covers a finished operation, or None."""
+        """The fault that covers an operation, or None."""
         if self.counters[FAULTS] != self.faults.seen:
             faults.collect_faults(self)
         return self.faults.at(value)
 
-    def failure_untold(self, value: int) -> bool:
-        """Whether operation ``value`` failed, or did not run, and nobody was told; or does not run since it was withdrawn."""
+    def failure_told(self, value: int) -> bool | None:
+        """Whether somebody was told that operation ``value`` failed or does not run; None where no failure of it is known.
+
+        What does not run since it was withdrawn never counts as told. Of what is not done the failure may be known already, if
+        it is one of an operation ahead of it.
+        """
         if self.lost is not None or self.faults.withdrawals.ahead_of(value) != value:
-            return True
+            return False
         fault = self.fault_of(value)
-        return fault is not None and not fault.told
+        # While the end is not known somebody is just being told, and what is submitted meanwhile may fail for itself.
+        return None if fault is None else fault.told and fault.last is not None
 
     def failed(self, value: int) -> bool:
         """Whether operation ``value``, which is done, failed or did not run."""
