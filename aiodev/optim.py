@@ -337,7 +337,8 @@ class Optimizer:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what :meth:`state_dict` gave; arrays may be NumPy's, and are copied in stream order.
 
-        Its ``options`` take the place of those that this optimizer was made with; those that it does not name stay.
+        Real numbers of another dtype, as of a model of another precision, are converted. Its ``options`` take the place of
+        those that this optimizer was made with; those that it does not name stay. What is refused changes nothing.
 
         Raises:
             TypeError: it is no such dictionary, or has something else than arrays and numbers in it.
@@ -359,6 +360,8 @@ class Optimizer:
             raise ValueError(f"{where}: expected arrays {sorted(shapes)}, got {shown}; where there is momentum, it has some")
         for name, shape in shapes.items():
             instance(where, name, given[name], aiodev.Array | np.ndarray, "an array")  # type: ignore[arg-type]
+            if dtypes.kind(given[name].dtype) not in "biuf":
+                raise TypeError(f"{where}: {name}: expected real numbers, got {given[name].dtype}")
             if given[name].shape != shape:
                 raise ValueError(f"{where}: {name}: expected the shape {shape}, got {given[name].shape}")
         if "lr" not in state:
@@ -372,7 +375,8 @@ class Optimizer:
         self._is_written = True
         for name, own in self._state.items():
             value = given[name]
-            own.copy_from(value if isinstance(value, aiodev.Array) else np.asarray(value, own.dtype))
+            convert = kernels.astype if isinstance(value, aiodev.Array) else np.asarray
+            own.copy_from(value if value.dtype == own.dtype else convert(value, own.dtype))
 
     def __repr__(self) -> str:
         return f"<aiodev.optim.{type(self).__name__} of {len(self._parameters)} parameters, lr={self.lr}>"
@@ -579,7 +583,7 @@ def clip_grad_norm(parameters: Iterable[Variable], max_norm: float, *, ord: floa
 
     Args:
         parameters: of one device; those without a gradient are left out.
-        max_norm: the largest norm.
+        max_norm: the largest norm; with infinity nothing is scaled, and the norm is what is asked for.
         ord: of the norm of all elements together.
 
     Raises:
@@ -597,10 +601,12 @@ def clip_grad_norm(parameters: Iterable[Variable], max_norm: float, *, ord: floa
         >>> import asyncio; asyncio.run(main())
         (5.0, [0.6, 0.8])
     """
-    largest = _bounded("clip_grad_norm", "max_norm", max_norm)
+    largest = _bounded("clip_grad_norm", "max_norm", max_norm, or_infinite=True)
     with_gradient, gradients, stream = _gradients("clip_grad_norm", parameters)
     norms = [kernels.linalg.vector_norm(gradient, ord=ord) for gradient in gradients]
     total = norms[0] if len(norms) == 1 else kernels.linalg.vector_norm(kernels.stack(norms), ord=ord)
+    if largest == float("inf"):
+        return total
     factor = aiodev.empty((), total.dtype, total.device)
     find_factor[1, stream](largest, total, factor)
     for one, gradient in zip(with_gradient, gradients, strict=True):
@@ -615,7 +621,7 @@ def clip_grad_value(parameters: Iterable[Variable], max_value: float) -> None:
 
     Args:
         parameters: of one device; those without a gradient are left out.
-        max_value: the largest absolute value.
+        max_value: the largest absolute value; infinity clips nothing.
 
     Raises:
         TypeError: a parameter is no variable, or ``max_value`` no number.
@@ -632,7 +638,7 @@ def clip_grad_value(parameters: Iterable[Variable], max_value: float) -> None:
         >>> import asyncio; asyncio.run(main())
         [1.0, -0.5]
     """
-    largest = _bounded("clip_grad_value", "max_value", max_value)
+    largest = _bounded("clip_grad_value", "max_value", max_value, or_infinite=True)
     with_gradient, gradients, _ = _gradients("clip_grad_value", parameters)
     for one, gradient in zip(with_gradient, gradients, strict=True):
         one.grad = kernels.clip(gradient, -largest, largest)
@@ -676,10 +682,10 @@ def _on_host(value: Any, kinds: str) -> Any:
     return value.item() if is_one else value
 
 
-def _bounded(function: str, name: str, value: Any, below: float = float("inf")) -> float:
+def _bounded(function: str, name: str, value: Any, below: float = float("inf"), or_infinite: bool = False) -> float:
     """A number from 0 on."""
     given = number(function, name, _on_host(value, "fiu"))
-    if not 0.0 <= given < below:
+    if not (0.0 <= given < below or (or_infinite and given == float("inf"))):
         limit = f", below {below}" if below == 1.0 else ""
         raise ValueError(f"{function}: {name}={value!r}: expected a number from 0 on{limit}")
     return given

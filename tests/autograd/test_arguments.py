@@ -55,6 +55,8 @@ def test_parameters() -> None:
         (lambda state: {**state, "options": {"momentum": 0.9}}, ValueError, "options: expected ['beta1'"),
         (lambda state: {**state, "state": {**state["state"], "0.mean": [0, 0]}}, TypeError, "argument 0.mean"),
         (lambda state: {**state, "state": {**state["state"], "0.mean": np.zeros(3)}}, ValueError, "the shape"),
+        (lambda state: {**state, "state": {**state["state"], "0.mean": np.full(2, "a")}}, TypeError, "0.mean: expected real"),
+        (lambda state: {**state, "state": {**state["state"], "0.mean": np.full(2, 1j)}}, TypeError, "0.mean: expected real"),
     ],
 )
 def test_what_is_no_state(change: Any, error: type[Exception], words: str) -> None:

@@ -250,6 +250,30 @@ async def test_a_learning_rate_that_is_loaded_is_a_copy() -> None:
     assert await second.lr.item() == 0.5 and await first.lr.item() == 0.25
 
 
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+async def test_a_state_of_another_precision_is_converted(dtype: str) -> None:
+    """Device memory and NumPy's alike."""
+    given, made, again = (optim.Adam([a_leaf([1.0, 2.0])]) for _ in range(3))
+    state = given.state_dict()
+    arrays = {name: aiodev.full(one.shape, 3.0, dtype, "cpu") for name, one in state["state"].items()}
+    made.load_state_dict({**state, "state": arrays})
+    again.load_state_dict({**state, "state": {name: await one.numpy() for name, one in arrays.items()}})
+    for one in (*made.state_dict()["state"].values(), *again.state_dict()["state"].values()):
+        assert (await one.numpy() == 3.0).all()
+
+
+async def test_a_refused_state_changes_nothing() -> None:
+    """Neither numbers nor arrays, whichever of them is refused."""
+    optimizer = optim.AdamW([a_leaf([1.0]), a_leaf([2.0])], lr=0.5)
+    other = optim.AdamW([a_leaf([1.0]), a_leaf([2.0])], lr=0.25, betas=(0.1, 0.2)).state_dict()
+    arrays = {name: aiodev.ones(one.shape, one.dtype, "cpu") for name, one in other["state"].items()}
+    for last in list(arrays):
+        with pytest.raises(TypeError, match=f"{last}: expected real numbers, got complex64"):
+            optimizer.load_state_dict({**other, "state": {**arrays, last: aiodev.ones(arrays[last].shape, "complex64", "cpu")}})
+    assert (optimizer.lr, optimizer.betas) == (0.5, (0.9, 0.999))
+    assert all([(await one.numpy() == 0).all() for one in optimizer.state_dict()["state"].values()])
+
+
 def test_the_state_of_others_is_refused() -> None:
     """By the names and shapes of its arrays."""
     mine, other = MAKERS["Adam"]([a_leaf(W)]), MAKERS["Adam"]([a_leaf(B)])
@@ -325,6 +349,17 @@ async def test_clipped_elements() -> None:
     optim.clip_grad_value([w, b, a_leaf([1.0])], 1.0)
     assert await w.grad.tolist() == [1.0, -0.5] and await b.grad.tolist() == [-1.0]
     assert await before.tolist() == [3.0, -0.5] and b.grad.dtype == "float32"
+
+
+@pytest.mark.parametrize("values", [[3.0, 4.0], [3.0, np.inf]])
+async def test_no_bound_clips_nothing(values: list[float]) -> None:
+    """The norm is told, as PyTorch's users measure it."""
+    w = a_leaf(values)
+    w.grad = gradient = w.detach() * 1.0
+    norm = optim.clip_grad_norm([w], float("inf"))
+    assert await norm.item() == np.hypot(*values) and w.grad is gradient
+    optim.clip_grad_value([w], float("inf"))
+    assert await w.grad.tolist() == values
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
