@@ -21,7 +21,7 @@ from aiodev._core.config import settings
 from aiodev._core.errors import CaptureError, refused
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.native_calls import address_places
-from aiodev._core.streams.stream import Stream, streams_of
+from aiodev._core.streams.stream import Stream
 from aiodev._core.timeline.recording import NO_WAIT, Effect
 from aiodev._core.timeline.timeline import Timeline
 from aiodev._generator.generator import Generator
@@ -329,8 +329,8 @@ class Recorder(Executor):
         """Capture the stream of ``timeline``, too: it waits for a captured one."""
         if self._blocks:
             self.refuse("in a block whose condition is on the device, no stream is captured that was not before")
-        stream = next(iter(streams_of(timeline)), None)
-        if stream is None or timeline.recording is not None or stream.device is not self.device:
+        stream = timeline.stream
+        if not isinstance(stream, Stream) or timeline.recording is not None or stream.device is not self.device:
             self.refuse("work that is not captured, or is on another device, cannot wait for a captured stream")
         with self._lock:
             self._add(stream).join(other, value, clock)

@@ -11,8 +11,9 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from aiodev._core.arguments import instance, integer, refusal
-from aiodev._core.streams import stream as _stream, trace
+from aiodev._core.streams import trace
 from aiodev._core.streams.completion import Reached
+from aiodev._core.streams.stream import living_streams
 from aiodev._core.waiting.reactor import others_first
 from aiodev._core.waiting.watcher import watcher
 from aiodev._memory.events import MemoryEvent
@@ -252,6 +253,6 @@ def _rebind() -> None:
     """Have every stream and allocator take up, or drop, the recording of what it does."""
     recorder = trace.active
     watch_allocations(None if recorder is None else recorder.note_memory)
-    for stream in _stream._streams.values():
+    for stream in living_streams():
         if not stream._closed:
             stream._bind()

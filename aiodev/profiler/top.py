@@ -29,7 +29,7 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from aiodev._core.at_fork import in_child
-from aiodev._core.streams import stream as _stream
+from aiodev._core.streams.stream import living_streams
 from aiodev.profiler.metrics import metrics
 from aiodev.profiler.tuning import PATIENCE, SNAPSHOT_BYTES, STREAMS_SHOWN
 
@@ -139,7 +139,7 @@ def serve_top() -> TopServer:
 
 def snapshot() -> dict[str, Any]:
     """What a client is told."""
-    living = [stream for stream in _stream._streams.values() if stream.timeline.lost is None]
+    living = [stream for stream in living_streams() if stream.timeline.lost is None]
     living.sort(key=lambda stream: (stream._pending(), stream.timeline.submitted), reverse=True)
     return {
         "pid": os.getpid(),

@@ -18,7 +18,7 @@ from aiodev._core.backend.interface import COMPLETED, FAULTS, SUBMITTED
 from aiodev._core.backend.registry import DeviceLike, registry
 from aiodev._core.config import settings
 from aiodev._core.errors import AiodevError, ClosedError
-from aiodev._core.finalizing import WeakTable, until_exit
+from aiodev._core.finalizing import until_exit
 from aiodev._core.hooks import Hook
 from aiodev._core.sigint import sigint_held
 from aiodev._core.streams import trace
@@ -31,14 +31,14 @@ from aiodev._core.streams.outcome import Outcome
 from aiodev._core.streams.room import Room
 from aiodev._core.timeline.gate import Gate, opened_on_error
 from aiodev._core.timeline.recording import NOT_DONE
-from aiodev._core.timeline.timeline import Timeline
+from aiodev._core.timeline.timeline import Timeline, living_timelines, timeline_of
 from aiodev._core.tuning import EXECUTING_SLOTS
 from aiodev._core.waiting.blocking import wait_blocking
 from aiodev._core.waiting.fairness import budget
 from aiodev._core.waiting.reactor import at_hand, current_reactor, goes_on, others_first, starting
 from aiodev._core.waiting.ticket import Ticket, Tickets
 
-__all__ = ["Stream", "streams_of"]
+__all__ = ["Stream", "living_streams"]
 
 T = TypeVar("T")
 
@@ -49,7 +49,6 @@ _PRIORITY_BITS, _SLOT_BITS = 2, 5
 
 _serials = itertools.count(1)
 _slots: dict[tuple[Device, int], itertools.count[int]] = {}
-_streams: WeakTable[int, Stream] = WeakTable()
 
 
 @until_exit
@@ -153,7 +152,6 @@ class Stream(NativeStream):
         self.stream_id = next(_serials) << _PRIORITY_BITS + _SLOT_BITS | (self.priority + 1) << _SLOT_BITS | slot
         self._closed = self._is_default = False
         self.timeline = Timeline(handle, resolved, self.priority, reserve, self.stream_id, (driver_stream, external))
-        _streams.enter(self.stream_id, self)
         self._bind()
         self.timeline.belongs_to(self)
 
@@ -247,8 +245,9 @@ class Stream(NativeStream):
             LookupError: there is none, or it is on another device.
         """
         stream_id = arguments.integer("from_id", "stream_id", stream_id)
-        known = _streams.get(stream_id)
-        if known is None:
+        timeline = timeline_of(stream_id)
+        known = None if timeline is None else timeline.stream
+        if not isinstance(known, Stream):
             raise LookupError(f"from_id: stream id {stream_id}: no stream with this id is alive in this process")
         if device is not None and registry.resolve(device)[1] != known.device:
             raise LookupError(f"from_id: stream id {stream_id} is on {known.device}, not on {device}")
@@ -597,9 +596,10 @@ class Stream(NativeStream):
         context.pop(self)
 
 
-def streams_of(timeline: Timeline) -> list[Stream]:
-    """The living streams of a timeline."""
-    return [stream for stream in _streams.values() if stream.timeline is timeline]
+def living_streams() -> list[Stream]:
+    """Those that somebody holds, oldest first."""
+    streams = [timeline.stream for timeline in living_timelines()]
+    return sorted((stream for stream in streams if isinstance(stream, Stream)), key=lambda stream: stream.stream_id)
 
 
 def _mistaken(method: str, expected: str, given: object) -> TypeError:

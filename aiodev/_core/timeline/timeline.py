@@ -56,7 +56,7 @@ logger = logging.getLogger("aiodev")
 
 _opening = threading.RLock()  # re-entrant: a finalizer, or a signal's handler, may make a stream while this thread holds it
 _reporting = threading.RLock()  # whoever finds nothing to report, as at exit, knows that it has been
-_living: WeakTable[int, Timeline] = WeakTable()
+_living: WeakTable[int, Timeline] = WeakTable()  # by their streams' ids
 _dropped: set[Timeline] = set()  # held by the watcher alone, until they are idle
 
 #: In place of the number of an operation that is just being submitted: more than any.
@@ -171,7 +171,7 @@ class Timeline:
             ended_totals.keep_short()
             self.open_queue()
             self.bind()
-        _living.enter(id(self), self)  # when it is whole, since other threads wait for all that live
+        _living.enter(self.stream_id, self)  # when it is whole, since other threads wait for all that live
 
     def open_queue(self) -> tuple[Executor, int]:
         """The executor of the backend, which has started, and the queue, which is made if there is none. Raises the loss."""
@@ -212,8 +212,13 @@ class Timeline:
         """Have its stream, for as long as it lives, be told whenever ``operations`` is replaced."""
         self._stream = weakref.ref(stream)
 
+    @property
+    def stream(self) -> Bound | None:
+        """Its stream, if that lives."""
+        return None if self._stream is None else self._stream()
+
     def _rebind(self) -> None:
-        stream = None if self._stream is None else self._stream()
+        stream = self.stream
         if stream is not None:
             stream._bind()
 
@@ -668,6 +673,11 @@ def operation_totals() -> dict[Device, tuple[int, int, int, int]]:
             mine = (1, submitted, min(submitted, completed), timeline.counters[FAULTS])
             sums[timeline.device] = [a + b for a, b in zip(sums.get(timeline.device, (0,) * 4), mine, strict=True)]
     return {device: (counts[0], counts[1], counts[2], counts[3]) for device, counts in sums.items()}
+
+
+def timeline_of(stream_id: int) -> Timeline | None:
+    """The living timeline of a stream, which may have been dropped with work in flight."""
+    return _living.get(stream_id)
 
 
 def living_timelines() -> set[Timeline]:

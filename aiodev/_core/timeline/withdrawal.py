@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from aiodev._core import callsites
 from aiodev._core.errors import WithdrawnError
@@ -78,6 +78,10 @@ class Known(NamedTuple):
         return Known(skipped.since(first), withdrawn.since(first), sites.since(first), behind.since(first))
 
 
+#: What is known where nothing was withdrawn.
+NOTHING: Final = Known()
+
+
 class Withdrawals:
     """The operations of one timeline that do not run because somebody withdrew them.
 
@@ -91,7 +95,7 @@ class Withdrawals:
     def __init__(self) -> None:
         self._lock = threading.RLock()  # re-entrant: a finalizer may withdraw, too
         self._begun = 0  # the last operation that the host has begun
-        self.known = Known()
+        self.known = NOTHING
         self.gates: dict[int, Callable[[], Withdrawable | None]] = {}
 
     def lose_gates(self) -> None:
