@@ -30,6 +30,8 @@ except ImportError as error:
 
 __all__ = ["load", "save"]
 
+#: What the format has in place of an array's name.
+_RESERVED = "__metadata__"
 #: Under which of a file's metadata there is what is no array, and where arrays belong, as JSON.
 _TREE = "aiodev"
 #: The format's names of the dtypes that arrays have.
@@ -56,7 +58,7 @@ async def save(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
 
     Raises:
         TypeError: something is none of these, or has a dtype that the format has not.
-        ValueError: two arrays would have the same name.
+        ValueError: two arrays would have the same name, or one a name that a file cannot have.
         CaptureError: a current stream is being captured.
         OSError: the file cannot be written.
         AiodevError: what was to write an array has failed.
@@ -85,7 +87,7 @@ async def save(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
             copies.append(stream.copy(host, array))
             hosts[name] = host
         else:
-            hosts[name] = array.copy("C")
+            hosts[name] = array.astype(array.dtype.newbyteorder("="), "C")
     for copy in copies:
         await copy
     check_writes(written)  # a failure that somebody was told of is nothing to the copies
@@ -147,6 +149,8 @@ def _split(where: str, state: Any, prefix: str, arrays: dict[str, Any]) -> dict[
         elif isinstance(value, Array | np.ndarray):
             if name in arrays:
                 raise ValueError(f"{where}: {name}: two arrays have this name")
+            if name == _RESERVED or not _is_text(name):
+                raise ValueError(f"{where}: {name!r}: a file can have no array of this name")
             arrays[name] = plain_of(value)
             names[key] = [name]
         elif value is None or type(value) in (bool, int, float, str):
@@ -154,6 +158,15 @@ def _split(where: str, state: Any, prefix: str, arrays: dict[str, Any]) -> dict[
         else:
             raise refusal(where, name, "an array, a number, a text, None, or a mapping of such", value)
     return names
+
+
+def _is_text(name: str) -> bool:
+    """Whether it has a form in UTF-8, which halves of surrogate pairs have not."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _names(tree: Any) -> Iterator[str]:

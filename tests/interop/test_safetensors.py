@@ -45,6 +45,17 @@ async def test_every_dtype(tmp_path: Path) -> None:
         assert np.array_equal(await loaded[name].numpy(), await array.numpy())
 
 
+@pytest.mark.parametrize("order", "<>")
+async def test_the_order_of_bytes(tmp_path: Path, order: str) -> None:
+    """The values are kept, and not the bytes of NumPy's arrays."""
+    state = {dtype: np.arange(6).reshape(2, 3).T.astype(order + dtype) for dtype in ("i2", "u8", "f4", "f8", "c8")}
+    await safetensors.save(tmp_path / "x", {**state, "__metadata__ of x": np.ones(1), "y": {"__metadata__": np.ones(1)}})
+    loaded = await safetensors.load(tmp_path / "x", "cpu")
+    for dtype, host in state.items():
+        assert np.array_equal(await loaded[dtype].numpy(), host)
+    assert await loaded["y"]["__metadata__"].tolist() == [1.0]
+
+
 async def test_a_state_with_other_things(tmp_path: Path) -> None:
     """Mappings, numbers, texts, truth values and None come back as they were; arrays of NumPy's as arrays of the device."""
     state: dict[str, Any] = {
@@ -184,6 +195,8 @@ async def test_a_file_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest
         ([], TypeError, "a mapping"),
         ({"a.b": np.ones(1), "a": {"b": np.ones(1)}}, ValueError, "two arrays have this name"),
         ({"x": np.ones(1, "complex128")}, TypeError, "x: the format has no complex128"),
+        ({"__metadata__": np.ones(1)}, ValueError, "'__metadata__': a file can have no array of this name"),
+        ({"x": {"\ud800": np.ones(1)}}, ValueError, r"'x.\\ud800': a file can have no array of this name"),
     ],
 )
 async def test_states_that_are_refused(tmp_path: Path, state: Any, error: type[Exception], message: str) -> None:
