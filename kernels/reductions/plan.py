@@ -66,15 +66,16 @@ def sum_plan(name: str, dtype: DType, wanted: DType | None) -> Plan:
     if kind_of(wanted) not in "biufc":
         raise TypeError(f"{name}: dtype {wanted}: expected a boolean, integer, floating or complex type")
     kind = kind_of(wanted) if name != "mean" or kind_of(dtype) in "fc" else "f"
+    if dtype.kind == "c" and kind != "c":
+        raise TypeError(f"{name}: dtype {wanted}: complex numbers cannot be summed as that")
+    if kind == "b":  # elements become truth values first, as in NumPy
+        return truth_plan("all" if name == "prod" else "any", dtype)
     load, combined = {
-        "b": (elements.signed, np.int64),
         "i": (elements.signed, np.int64),
         "u": (elements.unsigned, np.uint64),
         "f": (elements.double, np.float64),
         "c": (elements.double_complex, np.complex128),
     }[kind]
-    if dtype.kind == "c" and kind != "c":
-        raise TypeError(f"{name}: dtype {wanted}: complex numbers cannot be summed as that")
     combine, identity = (elements.multiply, 1) if name == "prod" else (elements.add, 0)
     finish = elements.mean_of if name == "mean" else elements.total_of
     sums = combine is elements.add and dtype in (np.float32, np.float64) and kind == "f"

@@ -28,6 +28,22 @@ def test_running_sums(shape: tuple[int, ...], dtype: str) -> None:
         np.testing.assert_array_equal(found.numpy_blocking(), expected)
 
 
+@pytest.mark.parametrize("dtype", ["f4", "i1"])
+@pytest.mark.parametrize("shape", [(0,), (3,), (140_000,), (20, 600), (2, 900, 5)])
+def test_truth_values(shape: tuple[int, ...], dtype: str) -> None:
+    """Elements become truth values before they are combined, as NumPy has it: 0.6 is one, and 1 and -1 are two."""
+    rng = np.random.default_rng(0)
+    chances = [0.01, 0.98, 0.01] if dtype == "i1" else [0.0, 0.99, 0.01]
+    host = rng.choice(np.array([-1, 0, 1] if dtype == "i1" else [2.0, 0.0, 0.6], dtype), shape, p=chances)
+    for given in (host, 1 - host if dtype == "i1" else np.where(host == 0, 0.6, 0.0).astype(dtype)):
+        for axis in range(len(shape)):
+            for name in ("sum", "prod", "cumulative_sum", "cumulative_prod"):
+                expected = getattr(np, name)(given, axis=axis, dtype=bool)
+                found = getattr(kernels, name)(on_device(given), axis=axis, dtype=bool)
+                assert found.dtype == bool
+                np.testing.assert_array_equal(found.numpy_blocking(), expected)
+
+
 def test_kinds() -> None:
     """Exclusive, with an initial element, as products, of views, into ``out``."""
     host = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
