@@ -152,8 +152,8 @@ class Stream(NativeStream):
         self.stream_id = next(_serials) << _PRIORITY_BITS + _SLOT_BITS | (self.priority + 1) << _SLOT_BITS | slot
         self._closed = self._is_default = False
         self.timeline = Timeline(handle, resolved, self.priority, reserve, self.stream_id, (driver_stream, external))
+        self.timeline.belongs_to(self)  # before it looks who records: who begins to meanwhile finds it
         self._bind()
-        self.timeline.belongs_to(self)
 
     def _limit(self, maxsize: int, low_water: int | None) -> None:
         """Allow so many pending operations."""
