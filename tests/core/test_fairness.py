@@ -319,6 +319,8 @@ async def test_who_is_cancelled_while_others_run_gives_its_place_back(clock: Clo
     """Whoever has a lease, or is the next to have room, and is cancelled before it goes on: those behind get it."""
     admission, stream, went = Admission(lambda: 3), aiodev.Stream("cpu", maxsize=1), list[str]()
     await something_done()
+    assert not current_reactor().line
+    await anyio.wait_all_tasks_blocked()  # trio's turns begin at rest: who stands in line is cancelled before it is resumed
 
     async def task(name: str) -> None:
         await (admission.acquire(2) if what == "a lease" else stream.drain())
