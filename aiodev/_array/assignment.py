@@ -82,7 +82,8 @@ def _fill(view: Array, value: Any) -> bool:
         fill_array(view, stream, form.size, number.tobytes())
     elif form.size:
         one = allocate((), form.dtype, stream)
-        fill_array(one, stream, 1, number.tobytes())
         repeated = form_of(form.device, form.dtype, form.shape, (0,) * len(form.shape), False)
-        stream.copy(view, array_of(one._buffer, one._address, repeated))
+        with stream.as_one():
+            fill_array(one, stream, 1, number.tobytes())
+            stream.copy(view, array_of(one._buffer, one._address, repeated))
     return True

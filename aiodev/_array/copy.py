@@ -106,7 +106,7 @@ def _copy_anew(stream: Stream, dst: Any, src: Any) -> Completion[None]:
                 enter(_whole, (stream.device, dst._form, source._form), dst.nbytes, MOST_KNOWN)
             return Completion(stream.timeline, value)
     if _overlap(dst, source):
-        with stream._as_one():
+        with stream.as_one():
             apart = allocate(source.shape, source.dtype, stream)
             copy_arrays(stream, apart, source)
             return copy_arrays(stream, dst, apart)
@@ -138,7 +138,7 @@ def _copy_pieces(stream: Stream, dst: Side, source: Side) -> Completion[None]:
     most = 1 if stream.maxsize or _recurs(dst, source) else PIECES
     pieces = _pieces(dst.shape, dst.strides, source.strides, dst.dtype.itemsize, most)
     if pieces is None:
-        with Noting(), stream._as_one():
+        with Noting(), stream.as_one():
             done = _copy_strided(stream, dst, source)
             _note_use(timeline, done.value, dst, source)
         return done

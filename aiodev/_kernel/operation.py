@@ -318,7 +318,7 @@ class Operation:
         """
         stream = self._stream_of(given)
         if not stream._is_admitted:
-            with stream._as_one():
+            with stream.as_one():
                 return self._call_plainly(*given)
         kind = family = None
         recurs = False

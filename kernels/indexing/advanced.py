@@ -22,6 +22,7 @@ import numpy as np
 
 import aiodev
 from aiodev.kernels.arguments import ahead_of_others, known
+from aiodev.kernels.composed import composed
 from aiodev.kernels.elementwise.conversion import astype, where
 from aiodev.kernels.elementwise.table import add, equal
 from aiodev.kernels.indexing.put import put as put_at, put_slices
@@ -52,6 +53,11 @@ def get(x: aiodev.Array, index: Any) -> aiodev.Array:
         return take(x, index, axis=0)
     if index.__class__ is tuple and 1 < len(index) <= x.ndim and all(map(_are_places, index)):
         return take_together(x, index)
+    return _get(x, index)
+
+
+@composed
+def _get(x: aiodev.Array, index: Any) -> aiodev.Array:
     if _is_mask(index) and index.shape == x.shape:
         mask = known(index)
         if mask is None:
@@ -92,7 +98,15 @@ _TAKES: dict[type, str] = {int: "iufc", float: "fc", complex: "c"}
 
 def put(x: aiodev.Array, index: Any, value: Any) -> None:
     """Write to the elements that an index chooses of an array that may be written to."""
-    if _are_places(index) and x.ndim and x.is_contiguous:  # as mostly
+    if _are_places(index) and x.ndim and x.is_contiguous and value.__class__ in _TAKES:  # as mostly
+        _put_at(x, index, 0, value)
+    else:
+        _put(x, index, value)
+
+
+@composed
+def _put(x: aiodev.Array, index: Any, value: Any) -> None:
+    if _are_places(index) and x.ndim and x.is_contiguous:
         _put_at(x, index, 0, value)
         return
     items = tuple([_as_array(item) for item in (index if isinstance(index, tuple) else (index,))])

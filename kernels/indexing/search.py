@@ -21,6 +21,7 @@ import numpy as np
 import aiodev
 from aiodev import dtypes
 from aiodev.kernels.arguments import ahead_of_others, arrays_of, delivered, known
+from aiodev.kernels.composed import composed
 from aiodev.kernels.elementwise.conversion import convert
 from aiodev.kernels.indexing import search_bodies as bodies
 from aiodev.kernels.indexing.search_bodies import BLOCK
@@ -171,6 +172,7 @@ def select(condition: aiodev.Array, x: aiodev.Array, /) -> Coroutine[Any, Any, a
     return submit_select(condition, x).wait()
 
 
+@composed
 def submit_select(condition: aiodev.Array, x: aiodev.Array) -> Counted[aiodev.Array]:
     """What :func:`select` waits for."""
     condition, x = arrays_of("select", condition=condition, x=x)
@@ -201,6 +203,7 @@ def nonzero(x: aiodev.Array, /) -> Coroutine[Any, Any, tuple[aiodev.Array, ...]]
     return submit_nonzero(x).wait()
 
 
+@composed
 def submit_nonzero(x: aiodev.Array) -> Counted[tuple[aiodev.Array, ...]]:
     """What :func:`nonzero` waits for."""
     (x,) = arrays_of("nonzero", x=x)

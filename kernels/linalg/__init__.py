@@ -13,6 +13,7 @@ import numpy as np
 import aiodev
 from aiodev import dtypes
 from aiodev.kernels.arguments import arrays_of, checked_axis, delivered, flags, packed_out
+from aiodev.kernels.composed import composed
 from aiodev.kernels.elementwise.conversion import convert
 from aiodev.kernels.linalg import norms
 from aiodev.kernels.linalg.factorizations import (
@@ -191,6 +192,7 @@ def matrix_norm(
     return _matrix_norm("matrix_norm", x, (x.ndim - 2, x.ndim - 1), ord, keepdims, out)
 
 
+@composed
 def _matrix_norm(
     name: str, x: aiodev.Array, axes: tuple[int, ...], ord: float | str, keepdims: bool, out: aiodev.Array | None
 ) -> aiodev.Array:

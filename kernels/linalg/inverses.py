@@ -9,6 +9,7 @@ import numpy as np
 import aiodev
 from aiodev import dtypes
 from aiodev.kernels.arguments import array_of, arrays_of, as_float, broadcast, delivered, repeated, whole_number
+from aiodev.kernels.composed import composed
 from aiodev.kernels.elementwise.conversion import astype, convert
 from aiodev.kernels.elementwise.table import conj, multiply
 from aiodev.kernels.linalg.factorizations import svd, svdvals
@@ -173,6 +174,7 @@ def _identities(call: aiodev.Call, x: aiodev.Array, /) -> aiodev.Array:
     return result
 
 
+@composed
 def matrix_power(x: aiodev.Array, n: int, /) -> aiodev.Array:
     """Square matrices multiplied with themselves: ``n`` factors; of a negative ``n`` of the inverses.
 
@@ -265,6 +267,7 @@ def _tolerance(function: str, rtol: Any, x: aiodev.Array) -> aiodev.Array:
     return aiodev.full(batch, float(value), dtype, x.device)
 
 
+@composed
 def pinv(x: aiodev.Array, /, *, rtol: float | aiodev.Array | None = None) -> aiodev.Array:
     """The pseudo-inverses of matrices, by singular values: those that are not above ``rtol`` times the largest count as 0.
 
@@ -298,6 +301,7 @@ def _pinv(call: aiodev.Call, x: aiodev.Array, least: aiodev.Array, /) -> aiodev.
     return matmul(multiply(left, inverse[..., None, :]), right)
 
 
+@composed
 def matrix_rank(x: aiodev.Array, /, *, rtol: float | aiodev.Array | None = None) -> aiodev.Array:
     """How many singular values of each matrix are above ``rtol`` times the largest; ``int64``.
 

@@ -17,6 +17,7 @@ from aiodev.kernels.arguments import (
     repeated,
     whole_number,
 )
+from aiodev.kernels.composed import composed
 from aiodev.kernels.elementwise.conversion import convert
 from aiodev.kernels.elementwise.table import multiply
 from aiodev.kernels.linalg.stacks import batch_of, result_for
@@ -128,6 +129,7 @@ def diagonal(
     return delivered(call, result, target)
 
 
+@composed
 def trace(
     x: aiodev.Array, /, *, offset: int = 0, dtype: Any = None, out: aiodev.Array | None = None
 ) -> aiodev.Array:

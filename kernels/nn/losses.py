@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import aiodev
 from aiodev.kernels.arguments import arrays_of, whole_number
+from aiodev.kernels.composed import composed
 from aiodev.kernels.elementwise.conversion import astype, where
 from aiodev.kernels.elementwise.table import divide, negative, not_equal
 from aiodev.kernels.indexing.take import take_along_axis
@@ -17,6 +18,7 @@ __all__ = ["cross_entropy"]
 _REDUCTIONS = "mean", "sum", "none"
 
 
+@composed
 def cross_entropy(
     logits: aiodev.Array, labels: aiodev.Array, /, *, reduction: str = "mean", ignore_index: int | None = None
 ) -> aiodev.Array:

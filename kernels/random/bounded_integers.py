@@ -183,11 +183,11 @@ def integers(
     span = last - first + 1
     wide = span > 1 << 32
     count = target.flat.size
-    if count:
-        bits = 64 if wide else 32
-        threshold = (1 << bits) % span
-        runs = blocks_of(target.flat.device)
-        words = 2 * count if wide else count
-        numbers = (np.uint64(number % (1 << 64)) for number in (first, span, threshold))
-        _kernel(wide, runs).submit(-(-words // (4 * runs)), target.generator, words, *numbers, target.flat)
-    return target.finish()
+    if not count:
+        return target.array
+    bits = 64 if wide else 32
+    threshold = (1 << bits) % span
+    runs = blocks_of(target.flat.device)
+    words = 2 * count if wide else count
+    numbers = (np.uint64(number % (1 << 64)) for number in (first, span, threshold))
+    return target.fill(_kernel(wide, runs), -(-words // (4 * runs)), words, *numbers)

@@ -168,8 +168,9 @@ def categorical(
         [1, 3]
     """
     target = prepare("categorical", shape, dtype, device, generator, out, "iu", np.int64, beside=p)
-    draw_categories(table_of("categorical", p, target.flat.device), target.generator, target.flat)
-    return target.finish()
+    with target.as_one():
+        draw_categories(table_of("categorical", p, target.flat.device), target.generator, target.flat)
+        return target.finish()
 
 
 def multinomial(
@@ -203,10 +204,9 @@ def multinomial(
         device = getattr(generator, "device", None)  # of something else is told below
     if device is None and isinstance(pvals, aiodev.Array):
         device = pvals.device
-    counts = aiodev.zeros((*lengths, categories), np.int64, device)
-    target = prepare("multinomial", None, None, None, generator, counts, "i")
-    table = table_of("multinomial", pvals, counts.device)
     total = draws * math.prod(lengths)
-    if total:
-        _count.submit(-(-total // 2), target.generator, 2 * total, draws, total, table, target.flat)
-    return counts
+    with aiodev.current_stream(device).as_one():
+        counts = aiodev.zeros((*lengths, categories), np.int64, device)
+        target = prepare("multinomial", None, None, None, generator, counts, "i")
+        table = table_of("multinomial", pvals, counts.device)
+        return target.fill(_count, -(-total // 2), 2 * total, draws, total, table) if total else counts

@@ -183,13 +183,15 @@ def choice(
     _check("choice", population, count, replace, p)
     if rows is None:
         target = prepare("choice", lengths, np.int64, None, generator, out, "i")
-        _choose(population, replace, p, generator, target.flat)
-        return target.finish()
+        with target.as_one():
+            _choose(population, replace, p, generator, target.flat)
+            return target.finish()
     target = prepare("choice", (*lengths, *rows.shape[1:]), rows.dtype, None, generator, out, "biufc")
     chosen = aiodev.empty(count, np.int64, generator.device)
-    _choose(population, replace, p, generator, chosen)
-    take_rows(rows, chosen, target.flat)
-    return target.finish()
+    with target.as_one():
+        _choose(population, replace, p, generator, chosen)
+        take_rows(rows, chosen, target.flat)
+        return target.finish()
 
 
 def _check(name: str, population: int, count: int, replace: bool, p: Weights | None) -> None:

@@ -158,10 +158,9 @@ def gamma(
     d = (alpha if alpha >= 1 else alpha + 1) - 1 / 3
     power = 0.0 if alpha >= 1 else 1 / alpha
     count = target.flat.size
-    if count:
-        numbers = (f8(number) for number in (d, 1 / math.sqrt(9 * d), power, scale))
-        _draw_gamma.submit(count, target.generator, 4 * count, *numbers, target.flat)
-    return target.finish()
+    if not count:
+        return target.array
+    return target.fill(_draw_gamma, count, 4 * count, *(f8(number) for number in (d, 1 / math.sqrt(9 * d), power, scale)))
 
 
 def poisson(
@@ -199,14 +198,11 @@ def poisson(
         raise ValueError(f"poisson: numbers of mean {lam} may be too large for {kind}, which counts up to {room}")
     count, mean = target.flat.size, float(lam)
     if not count:
-        return target.finish()
+        return target.array
     if mean < _SEARCHED_BELOW:
-        _draw_few.submit(count, target.generator, 4 * count, f8(mean), f8(math.exp(-mean)), target.flat)
-        return target.finish()
+        return target.fill(_draw_few, count, 4 * count, f8(mean), f8(math.exp(-mean)))
     b = 0.931 + 2.53 * math.sqrt(mean)
     a = -0.059 + 0.02483 * b
     v_r = 0.9277 - 3.6224 / (b - 2)
     log_alpha = math.log(1.1239 + 1.1328 / (b - 3.4))
-    numbers = (f8(number) for number in (mean, math.log(mean), a, b, v_r, log_alpha))
-    _draw_many.submit(count, target.generator, 4 * count, *numbers, target.flat)
-    return target.finish()
+    return target.fill(_draw_many, count, 4 * count, *(f8(number) for number in (mean, math.log(mean), a, b, v_r, log_alpha)))

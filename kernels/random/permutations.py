@@ -197,12 +197,14 @@ def permutation(
         if x.ndim == 0:
             raise ValueError("permutation: an array of no dimensions has no rows to permute")
         target = prepare("permutation", x.shape, x.dtype, x.device, generator, out, "biufc")
-        take_rows(x, permute(x.shape[0], target.generator), target.flat)
-        return target.finish()
+        with target.as_one():
+            take_rows(x, permute(x.shape[0], target.generator), target.flat)
+            return target.finish()
     n = whole_number("permutation", "x", x, least=0)
     target = prepare("permutation", n, np.int64, device, generator, out, "i")
-    permute(n, target.generator, target.flat)
-    return target.finish()
+    with target.as_one():
+        permute(n, target.generator, target.flat)
+        return target.finish()
 
 
 def shuffle(x: aiodev.Array, axis: int = 0, *, generator: aiodev.Generator | None = None) -> aiodev.Array:
@@ -230,7 +232,8 @@ def shuffle(x: aiodev.Array, axis: int = 0, *, generator: aiodev.Generator | Non
     view = x if axis == 0 else x.transpose(axis, *(other for other in range(x.ndim) if other != axis))
     target = prepare("shuffle", None, None, None, generator, view, "biufc")
     before = aiodev.empty_like(view)
-    before.copy_from(view)
-    take_rows(before, permute(view.shape[0], target.generator), target.flat)
-    target.finish()
+    with target.as_one():
+        before.copy_from(view)
+        take_rows(before, permute(view.shape[0], target.generator), target.flat)
+        target.finish()
     return x

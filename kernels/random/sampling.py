@@ -7,6 +7,7 @@ changes a bit. On the CPU an index of the launch is a run of blocks, whose loop 
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,6 +47,16 @@ class Target:
     flat: aiodev.Array
     generator: aiodev.Generator
     copied: bool
+
+    def as_one(self) -> contextlib.AbstractContextManager[None]:
+        """A block for what draws, and finishes: where there is no room for it, nothing is drawn."""
+        return aiodev.current_stream(self.array.device).as_one()
+
+    def fill(self, kernel: Sourced, size: int, words: int, *numbers: Any) -> aiodev.Array:
+        """Draw by a kernel of ``size`` indices, which takes numbers and what it fills; returns the array."""
+        with self.as_one():
+            kernel.submit(size, self.generator, words, *numbers, self.flat)
+            return self.finish()
 
     def finish(self) -> aiodev.Array:
         """The array, to which what was filled is copied if need be."""
@@ -197,17 +208,17 @@ class Fill:
         """Submit it; returns the array. The numbers are NumPy scalars."""
         flat = target.flat
         (count,) = flat.shape
-        if count:
-            values, per_block = self._single, 4
-            if flat.itemsize == 8 and self._double is not None:
-                values, per_block = self._double, 2
-            elif self._stored is not None and dtypes.is_stored_only(flat.dtype):
-                values = self._stored(dtypes.digits(flat.dtype))
-            runs = blocks_of(flat.device)
-            blocks = -(-count // per_block)
-            kernel = self._kernel(values, per_block, runs)
-            kernel.submit(-(-blocks // runs), target.generator, 4 * blocks, a, b, c, flat)
-        return target.finish()
+        if not count:
+            return target.array
+        values, per_block = self._single, 4
+        if flat.itemsize == 8 and self._double is not None:
+            values, per_block = self._double, 2
+        elif self._stored is not None and dtypes.is_stored_only(flat.dtype):
+            values = self._stored(dtypes.digits(flat.dtype))
+        runs = blocks_of(flat.device)
+        blocks = -(-count // per_block)
+        kernel = self._kernel(values, per_block, runs)
+        return target.fill(kernel, -(-blocks // runs), 4 * blocks, a, b, c)
 
     def _kernel(self, values: Any, per_block: int, runs: int) -> Sourced:
         kernel = self._kernels.get((values, runs))

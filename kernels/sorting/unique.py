@@ -14,6 +14,7 @@ import numpy as np
 
 import aiodev
 from aiodev.kernels.arguments import ahead_of_others, arrays_of, known
+from aiodev.kernels.composed import composed
 from aiodev.kernels.elementwise.table import imag, real
 from aiodev.kernels.indexing import search_bodies as bodies
 from aiodev.kernels.indexing.search import Counted, Selection, flat
@@ -102,6 +103,7 @@ def unique_values(x: aiodev.Array, /) -> Coroutine[Any, Any, aiodev.Array]:
     return submit_unique_values(x).wait()
 
 
+@composed
 def submit_unique_values(x: aiodev.Array) -> Counted[aiodev.Array]:
     """What :func:`unique_values` waits for."""
     (x,) = arrays_of("unique_values", x=x)
@@ -125,6 +127,7 @@ def unique_counts(x: aiodev.Array, /) -> Coroutine[Any, Any, UniqueCounts]:
     return submit_unique_counts(x).wait()
 
 
+@composed
 def submit_unique_counts(x: aiodev.Array) -> Counted[UniqueCounts]:
     """What :func:`unique_counts` waits for."""
     (x,) = arrays_of("unique_counts", x=x)
@@ -186,6 +189,7 @@ def submit_unique_all(x: aiodev.Array) -> Counted[UniqueAll]:
     return _unique_all("unique_all", x)
 
 
+@composed
 def _unique_all(function: str, x: aiodev.Array) -> Counted[UniqueAll]:
     (x,) = arrays_of(function, x=x)
     elements = flat(x)

@@ -105,6 +105,47 @@ async def test_a_replay_is_one_operation() -> None:
     assert await x.tolist() == await y.tolist() == [4.0] * 4
 
 
+async def test_a_block_counts_as_one_operation() -> None:
+    """Blocks within it are parts of it, and what it raises leaves what it has submitted."""
+    stream, seen = aiodev.Stream("cpu", maxsize=2), list[int]()
+    with Latch(stream):
+        with stream.as_one():
+            stream.call(seen.append, 1)
+            with stream.as_one():
+                stream.call(seen.append, 2)
+            stream.call(seen.append, 3)
+        assert stream.qsize() == 2
+        with pytest.raises(aiodev.StreamFullError), stream.as_one():
+            raise AssertionError("there was no room for the block")
+    await stream.drain(2)
+    with pytest.raises(ZeroDivisionError), stream.as_one():
+        for number in (4, 5):
+            stream.call(seen.append, number)
+        raise ZeroDivisionError
+    for number in (6, 7):
+        stream.call(seen.append, number)
+        await stream.drain(2)
+    assert seen == [1, 2, 3, 4, 5, 6, 7] and stream.empty()
+
+
+async def test_a_block_where_nothing_is_counted() -> None:
+    """In an unbounded stream, and while one is captured; in a closed one it is refused."""
+    free, bounded = aiodev.Stream("cpu"), aiodev.Stream("cpu", maxsize=1)
+    x = await ready(free, np.zeros(4))
+    for stream in (free, bounded):
+        async with aiodev.capture(stream) as graph:
+            with stream.as_one():
+                increment[4](x)
+                increment[4](x)
+        with stream.as_one():
+            graph.replay(stream)
+        await stream.synchronize()
+        await stream.aclose()
+        with pytest.raises(aiodev.ClosedError), stream.as_one():
+            raise AssertionError("the stream is closed")
+    assert await x.tolist() == [4.0] * 4
+
+
 def test_threads_submit_calls_whole() -> None:
     """To one stream; who is refused tries again, and nothing has been computed twice."""
     stream, rounds = aiodev.Stream("cpu", maxsize=4), 30

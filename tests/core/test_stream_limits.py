@@ -99,11 +99,13 @@ async def test_drain_waits_for_room_for_a_whole_step() -> None:
     assert seen == list(range(250))
 
 
-@pytest.mark.parametrize("n", [3, -1])
-async def test_drain_refuses_what_never_fits(n: int) -> None:
-    """More than ``maxsize``; any number fits an unbounded stream."""
-    with pytest.raises(ValueError, match=rf"drain\({n}\).*maxsize=2"):
-        await Stream("cpu", maxsize=2).drain(n)
+async def test_drain_refuses_what_never_fits() -> None:
+    """More than ``maxsize``, where any number fits an unbounded stream; and what is no number of operations."""
+    with pytest.raises(ValueError, match=r"drain\(3\).*maxsize=2"):
+        await Stream("cpu", maxsize=2).drain(3)
+    for stream in (Stream("cpu", maxsize=2), Stream("cpu")):
+        with pytest.raises(ValueError, match=r"drain\(-1\): expected a number of operations"):
+            await stream.drain(-1)
     await Stream("cpu").drain(3)
 
 

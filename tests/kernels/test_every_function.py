@@ -19,6 +19,7 @@ import aiodev
 from aiodev import kernels
 from aiodev._kernel.operation import Operation
 from aiodev.kernels import fft, linalg, random
+from aiodev.testing import Latch
 
 #: What a parameter that has no default is given, by its name.
 ARGUMENTS: dict[str, Callable[[], Any]] = {
@@ -145,17 +146,21 @@ def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
 FUNCTIONS = dict(functions())
 
 
-async def call(name: str) -> list[Any]:
-    """What a function gives, on the host."""
+def call_of(name: str) -> Callable[[], Any]:
+    """A call of a function."""
     short = name.rpartition(".")[2]
     if short in CALLS:
-        made = CALLS[short]()
-    else:
-        required = [p.name for p in inspect.signature(FUNCTIONS[name]).parameters.values() if p.default is p.empty]
-        unknown = set(required) - ARGUMENTS.keys()
-        assert not unknown, f"ARGUMENTS does not say what {unknown} are given, nor CALLS how {short} is called"
-        whole = short.startswith("bitwise")
-        made = FUNCTIONS[name](*(array("i8") if whole else ARGUMENTS[parameter]() for parameter in required))
+        return CALLS[short]
+    required = [p.name for p in inspect.signature(FUNCTIONS[name]).parameters.values() if p.default is p.empty]
+    unknown = set(required) - ARGUMENTS.keys()
+    assert not unknown, f"ARGUMENTS does not say what {unknown} are given, nor CALLS how {short} is called"
+    whole = short.startswith("bitwise")
+    return lambda: FUNCTIONS[name](*(array("i8") if whole else ARGUMENTS[parameter]() for parameter in required))
+
+
+async def call(name: str) -> list[Any]:
+    """What a function gives, on the host."""
+    made = call_of(name)()
     if inspect.isawaitable(made):
         made = await made
     parts = made if isinstance(made, tuple | list) else [made]
@@ -206,6 +211,65 @@ def test_executors_agree(name: str, given: dict[str, dict[str, Any]]) -> None:
     assert len(native) == len(portable) > 0
     for one, other in zip(native, portable, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+# Bounded streams
+
+#: Calls of several operations, or that draw, beyond those above.
+COMPOSED_CALLS: dict[str, Callable[[], Any]] = {
+    "assignment of a number to a view": lambda: gaps().__setitem__(slice(None), 1.5),
+    "assignment of another dtype": lambda: gaps().__setitem__(indices()[:, 0], array("i8")),
+    "assignment at masks": lambda: gaps().__setitem__(array("?"), 0.5),
+    "assignment at indices of both dimensions": lambda: gaps().__setitem__(([0, 1], [1, 2]), 0.5),
+    "choice by weights": lambda: random.choice(3, 2, replace=False, p=array()[1]),
+    "choice of few": lambda: random.choice(1000, 2, replace=False, device="cpu"),
+    "choice of rows": lambda: random.choice(array(), 2, p=[0.25, 0.5, 0.25]),
+    "cross_entropy with labels to ignore": lambda: kernels.cross_entropy(array(), indices()[:, 0], ignore_index=2),
+    "draw to a view": lambda: random.uniform(out=gaps()),
+    "draw of whole numbers to a view": lambda: random.poisson(2.5, out=gaps()),
+    "elements at masks and slices": lambda: array()[1:, [0, 2]],
+    "matrix_norm of singular values": lambda: linalg.matrix_norm(regular(), ord="nuc"),
+    "matrix_power of the inverse": lambda: linalg.matrix_power(regular(), -5),
+    "permutation of many": lambda: random.permutation(50_000, device="cpu"),
+    "shuffle along another axis": lambda: random.shuffle(gaps(), axis=1),
+    "slices of another dtype": lambda: gaps().__setitem__((slice(None), [0, 2]), array("i8")[:, :2]),
+}
+
+
+def gaps() -> aiodev.Array:
+    """Three rows of three numbers that lie apart."""
+    return aiodev.zeros((3, 6), "f4", "cpu")[:, ::2]
+
+
+@pytest.fixture
+def arguments_made_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What calls are given is made once, and is there: on a bounded stream only they submit."""
+    for function in (array, regular, indices, gaps):
+        monkeypatch.setitem(globals(), function.__name__, functools.cache(function))
+    for name, make in ARGUMENTS.items():
+        monkeypatch.setitem(ARGUMENTS, name, functools.cache(make))
+
+
+@pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
+@pytest.mark.usefixtures("arguments_made_before")
+@pytest.mark.parametrize("name", [*(name for name in FUNCTIONS if not name.endswith("warm_up")), *COMPOSED_CALLS])
+def test_functions_are_submitted_whole_or_refused_whole(name: str) -> None:
+    """With room for one operation they are submitted; with none they submit, and draw, nothing."""
+    function = COMPOSED_CALLS.get(name) or call_of(name)
+    function()  # which makes what it is given
+    generator = aiodev.default_generator("cpu")
+    aiodev.default_stream("cpu").synchronize_blocking(60)
+    stream = aiodev.Stream("cpu", maxsize=2)
+    with stream, Latch(stream):
+        function()
+        assert stream.qsize() <= 2
+        if not stream.full():
+            return  # a view, or nothing of the device's
+        before, state = stream.timeline.submitted, generator.get_state()
+        with pytest.raises(aiodev.StreamFullError):
+            function()
+        assert stream.timeline.submitted == before
+        assert np.array_equal(generator.get_state(), state)
 
 
 # Views

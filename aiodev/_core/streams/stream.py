@@ -51,6 +51,10 @@ _serials = itertools.count(1)
 _slots: dict[tuple[Device, int], itertools.count[int]] = {}
 
 
+#: What :meth:`Stream.as_one` gives of an unbounded stream.
+_UNBOUNDED = contextlib.nullcontext()
+
+
 @until_exit
 class Stream(NativeStream):
     """A sequence of operations on one device, in order; different streams run concurrently.
@@ -210,15 +214,10 @@ class Stream(NativeStream):
             raise StreamFullError(self, self.maxsize)
 
     @contextlib.contextmanager
-    def _as_one(self) -> Iterator[None]:
-        """What is submitted meanwhile counts as one operation, for which there is room.
-
-        Raises:
-            StreamFullError: there is none.
-        """
+    def _one_call(self, room: Room) -> Iterator[None]:
         self._check_room()
-        timeline, room, thread = self.timeline, self._room, get_ident()
-        if room is None or timeline.recording is not None or thread in room.threads:
+        timeline, thread = self.timeline, get_ident()
+        if timeline.recording is not None or thread in room.threads:
             yield
             return
         before = timeline.submitted
@@ -493,7 +492,7 @@ class Stream(NativeStream):
         meanwhile. Threads and loops that share a stream may take it; give each a stream of its own.
 
         Raises:
-            ValueError: ``n`` is more than ``maxsize``: there will never be so much room.
+            ValueError: ``n`` is more than ``maxsize``: there will never be so much room; or it is negative.
 
         Example:
             >>> import aiodev
@@ -509,7 +508,9 @@ class Stream(NativeStream):
             30
         """
         n = arguments.integer("drain", "n", n)
-        if not 0 <= n <= self.maxsize and self.maxsize:
+        if n < 0:
+            raise ValueError(f"drain({n}): expected a number of operations to have room for, 0 or more")
+        if 0 < self.maxsize < n:
             raise ValueError(f"drain({n}): {self!r} never has room for more than maxsize={self.maxsize} operations")
         room = self._room
         if room is None:
@@ -534,6 +535,31 @@ class Stream(NativeStream):
         finally:
             with sigint_held:
                 ticket.give_back()
+
+    def as_one(self) -> contextlib.AbstractContextManager[None]:
+        """A block whose submissions count as one operation: if there is room for that, none of them is refused.
+
+        So several are submitted whole or not at all. Where there is a block already, what is submitted is a part of that one;
+        on an unbounded stream it does nothing. Keep it free of ``await``: what other tasks submit meanwhile is let in, too, as
+        is what other threads submit to this stream.
+
+        Raises:
+            StreamFullError: ``maxsize`` operations are pending; nothing of the block runs.
+            ClosedError: the stream is closed.
+
+        Example:
+            >>> import aiodev
+            >>> with aiodev.Stream("cpu", maxsize=1) as stream, stream.as_one():
+            ...     x = aiodev.arange(4, device="cpu")
+            ...     y = (x + 1) * x
+            >>> y.numpy_blocking()
+            array([ 0,  2,  6, 12])
+        """
+        if self._room is not None:
+            return self._one_call(self._room)
+        if self._closed:
+            raise ClosedError(self)
+        return _UNBOUNDED
 
     async def _wait_for_room(self, n: int, room: Room) -> None:
         timeline, most = self.timeline, self.maxsize - n

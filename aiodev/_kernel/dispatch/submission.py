@@ -71,7 +71,7 @@ def submit(
             if loading.ready or timeline.recording is not None:  # a graph waits for its code when it is replayed
                 completion: Completion[None] = Completion(timeline, stream._launch(loading.entry, size, block, site))
             else:
-                with stream._as_one():
+                with stream.as_one():
                     completion = _submit_gated(stream, loading, size, block, site)
             for buffer in read:
                 buffer._record_read(timeline, completion.value)
