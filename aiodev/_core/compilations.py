@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 from aiodev._core.tuning import LONG_COMPILATION
@@ -61,11 +62,12 @@ def on_compilation(hook: Hook) -> Callable[[], None]:
     """
     if not callable(hook):
         raise TypeError(f"on_compilation: expected a function, got {hook!r}")
-    _hooks.append(hook)
+    registered = partial(hook)  # which equals no other, as the same function may be registered twice
+    _hooks.append(registered)
 
     def remove() -> None:
-        if hook in _hooks:
-            _hooks.remove(hook)
+        if registered in _hooks:
+            _hooks.remove(registered)
 
     return remove
 

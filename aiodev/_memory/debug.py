@@ -109,11 +109,11 @@ class DebugAllocator(RaceAllocator):
         assert isinstance(buffer, DebugBuffer)
         self._requested[block] = nbytes
         self._told.discard(block)
-        self._alive[block] = weakref.ref(buffer)
         buffer.address += GUARD
         ctypes.memset(buffer.address, POISON, nbytes)
         for guard in (block.address, buffer.address + nbytes):
             ctypes.memmove(guard, _GUARD_BYTES, GUARD)
+        self._alive[block] = weakref.ref(buffer)  # from here on another thread may look at the guards
         note_allocation(self, block.size)
         return buffer
 

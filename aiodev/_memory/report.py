@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from aiodev._core import arguments, callsites
@@ -193,8 +194,9 @@ def mem_get_info(device: DeviceLike | None = None) -> tuple[int, int]:
 def set_per_process_memory_fraction(fraction: float, device: DeviceLike | None = None) -> None:
     """Let this process reserve at most a fraction of a device's memory.
 
-    The fraction is of the device's total (:func:`mem_get_info`), whatever the limit was before. Leases that wait are granted if
-    there is room for them now; those that no longer fit at all raise OutOfMemoryError.
+    What is cached beyond that, and not in use, goes back at once; nobody is made to give up what is used. The fraction is of the
+    device's total (:func:`mem_get_info`), whatever the limit was before. Leases that wait are granted if there is room for them
+    now; those that no longer fit at all raise OutOfMemoryError.
 
     Raises:
         TypeError: ``fraction`` is no number.
@@ -210,6 +212,8 @@ def set_per_process_memory_fraction(fraction: float, device: DeviceLike | None =
         raise ValueError(f"fraction={fraction!r}: expected a number from 0 to 1")
     pool = allocator_for(device)
     pool.totals.limit = int(fraction * pool.slow_path.segments.info()[1]) if fraction < 1 else None
+    if pool.totals.limit is not None and pool.totals.reserved > pool.totals.limit:
+        pool.empty_cache()
     look_again(device)
 
 
@@ -236,10 +240,11 @@ def on_out_of_memory(hook: Callable[[Device, int], object], device: DeviceLike |
     """
     arguments.function("on_out_of_memory", "hook", hook)
     hooks = allocator_for(device).slow_path.hooks
-    hooks.append(hook)
+    registered = partial(hook)  # which equals no other, as the same function may be registered twice
+    hooks.append(registered)
 
     def remove() -> None:
-        if hook in hooks:
-            hooks.remove(hook)
+        if registered in hooks:
+            hooks.remove(registered)
 
     return remove

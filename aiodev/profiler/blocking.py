@@ -106,6 +106,7 @@ def detect_blocking(threshold: float = 0.1, report: Callable[[BlockingCall], obj
     the threshold or soon after. A timer of the loop and a thread run four times a threshold for that, and who had the loop is
     known to about as much. Where none of several tasks takes as long as the threshold, but all of them together do, the one
     that was seen for the longest time is reported (:attr:`BlockingCall.alone`). On trio, tasks of the same function are one.
+    Of a callback that has no Python code, asyncio's frame that calls it is all that is seen, and on uvloop nothing.
 
     Args:
         threshold: seconds.
@@ -368,10 +369,19 @@ def _frames_inside_loop(thread_id: int) -> list[_Frame]:
     for code, line, variables in _stack_of(thread_id):
         module = variables.get("__name__", "")
         if module in _LOOPS:
+            if not frames and code is _handle_code():  # a callback that is C
+                frames.append(_Frame(code, line, module))
             return frames[::-1]
         if module not in _SELECTORS:
             frames.append(_Frame(code, line, module))
     return []
+
+
+def _handle_code() -> CodeType | None:
+    """Of the method by which asyncio runs callbacks."""
+    asyncio = sys.modules.get("asyncio")
+    code: CodeType | None = None if asyncio is None else asyncio.Handle._run.__code__
+    return code
 
 
 #: Modules whose frames are the loops' own.

@@ -45,6 +45,17 @@ def test_hooks_and_the_log_are_told(
     assert lines == ["sort is being compiled", "sort: compiled"]
 
 
+def test_a_hook_may_be_there_twice(told: tuple[list[Compilation], threading.Event, threading.Event]) -> None:
+    """Each registration of a function is taken away by itself, in any order, and once."""
+    found: list[Compilation] = []
+    first, second = (profiler.on_compilation(found.append) for _ in range(2))
+    for remove, expected in ((second, 1), (second, 1), (first, 0)):
+        remove()
+        found.clear()
+        compilations._tell(Compilation("sort", 1.0, True))
+        assert len(found) == expected
+
+
 def test_what_is_quick_is_not_mentioned(caplog: pytest.LogCaptureFixture) -> None:
     """Nobody waits for that."""
     found: list[Compilation] = []

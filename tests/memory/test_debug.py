@@ -17,7 +17,7 @@ import aiodev
 from aiodev._core import journal
 from aiodev._core.backend.registry import registry
 from aiodev._core.timeline.timeline import Timeline
-from aiodev._memory import races
+from aiodev._memory import debug, races
 from aiodev._memory.allocators import BackendMemory
 from aiodev._memory.debug import POISON, DebugAllocator
 from aiodev.testing.latch import Latch
@@ -60,6 +60,32 @@ def test_writes_beyond_are_told_with_the_line(
     assert len(caplog.records) == 1
     message = caplog.records[0].getMessage()
     assert what in message and "64 bytes" in message and __file__ in message
+
+
+def test_guards_are_looked_at_once_they_are_there(
+    pool: DebugAllocator, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread empties the cache while a buffer is made, of memory that had guards in other places."""
+    looked = 0
+
+    class Looking:
+        """Writes memory, and has the guards of all buffers looked at before."""
+
+        string_at, memmove = staticmethod(ctypes.string_at), staticmethod(ctypes.memmove)
+
+        @staticmethod
+        def memset(address: int, byte: int, nbytes: int) -> None:
+            nonlocal looked
+            looked += 1
+            pool.look_at_all()
+            ctypes.memset(address, byte, nbytes)
+
+    pool.allocate(1000, line())
+    pool.sweep()
+    monkeypatch.setattr(debug, "ctypes", Looking)
+    with caplog.at_level(logging.ERROR, "aiodev"):
+        buffer = pool.allocate(900, line())
+    assert looked and buffer and not caplog.records
 
 
 def test_a_write_after_the_free_is_told(pool: DebugAllocator, caplog: pytest.LogCaptureFixture) -> None:

@@ -90,6 +90,33 @@ def test_a_fraction_limits_this_process() -> None:
             memory.set_per_process_memory_fraction(bad, "cpu")
 
 
+def test_a_lower_limit_gives_back_what_is_cached() -> None:
+    """As far as nobody uses it."""
+    total = memory.mem_get_info("cpu")[1]
+    used = aiodev.empty(8 * MIB, "u1", "cpu")
+    del [aiodev.empty(64 * MIB, "u1", "cpu")][:]
+    limit = memory.memory_reserved("cpu") - 32 * MIB
+    memory.set_per_process_memory_fraction(limit / total, "cpu")
+    assert used.nbytes <= memory.memory_reserved("cpu") <= limit
+
+
+def test_a_hook_may_be_there_twice() -> None:
+    """Each registration of a function is taken away by itself, in any order, and once."""
+    calls: list[int] = []
+
+    def hook(device: aiodev.Device, nbytes: int) -> None:
+        calls.append(nbytes)
+
+    first, second = (memory.on_out_of_memory(hook, "cpu") for _ in range(2))
+    memory.set_per_process_memory_fraction(memory.memory_reserved("cpu") / memory.mem_get_info("cpu")[1], "cpu")
+    for remove, expected in ((second, 1), (second, 1), (first, 0)):
+        remove()
+        calls.clear()
+        with pytest.raises(aiodev.OutOfMemoryError):
+            aiodev.empty(1 << 40, "u1", "cpu")
+        assert len(calls) == expected
+
+
 def test_a_fraction_is_of_what_the_device_has() -> None:
     """A limit leaves less to this process, and less to lease; the total stays what it is, for the next limit."""
     total = memory.mem_get_info("cpu")[1]

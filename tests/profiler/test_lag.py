@@ -118,6 +118,21 @@ async def test_python_code_that_computes_is_named() -> None:
     assert detector.calls[-1].call.startswith("compute_until_seen (")
 
 
+def test_a_callback_without_python_code_is_reported() -> None:
+    """All that is seen of it is that asyncio calls a callback."""
+
+    async def main() -> profiler.BlockingDetector:
+        async with profiler.detect_blocking(0.02, lambda blocked: None) as detector:
+            await asyncio.sleep(0.01)
+            asyncio.get_running_loop().call_soon(time.sleep, 0.3)
+            await asyncio.sleep(0.01)
+        return detector
+
+    blocked = max(asyncio.run(main()).calls, key=lambda blocked: blocked.duration)
+    assert blocked.task is None and blocked.alone and blocked.duration >= 0.02
+    assert [frame.name for frame in blocked.stack] == ["Handle._run"] and "a callback held the event loop" in str(blocked)
+
+
 async def test_library_that_blocks_is_named_by_its_caller() -> None:
     """Where an installed package, the standard library or aiodev holds the loop, the program's line that called it is named."""
     async with profiler.detect_blocking(0.02, lambda blocked: None) as detector:
