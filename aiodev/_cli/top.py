@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,9 +20,23 @@ NOBODY = "no process of this user can be looked at; start one with AIODEV_TOP=1,
 def add_arguments(parser: ArgumentParser) -> None:
     """Tell the command's parser of its options."""
     parser.add_argument("pid", nargs="*", type=int, metavar="PID", help="processes to show (default: all that can be)")
-    parser.add_argument("--interval", type=float, default=1.0, metavar="SECONDS", help="between two looks (default: 1)")
-    parser.add_argument("--count", type=int, default=0, metavar="N", help="end after so many (default: go on)")
-    parser.add_argument("--streams", type=int, default=10, metavar="N", help="rows of streams (default: 10)")
+    parser.add_argument("--interval", type=_seconds, default=1.0, metavar="SECONDS", help="between two looks (default: 1)")
+    parser.add_argument("--count", type=_number, default=0, metavar="N", help="end after so many (default: go on)")
+    parser.add_argument("--streams", type=_number, default=10, metavar="N", help="rows of streams (default: 10)")
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds <= threading.TIMEOUT_MAX:
+        raise ArgumentTypeError(f"{text}: expected a number of seconds, 0 or more")
+    return seconds
+
+
+def _number(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise ArgumentTypeError(f"{text}: expected a whole number, 0 or more")
+    return number
 
 
 def top(options: Namespace) -> int:

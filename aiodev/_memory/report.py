@@ -194,9 +194,9 @@ def mem_get_info(device: DeviceLike | None = None) -> tuple[int, int]:
 def set_per_process_memory_fraction(fraction: float, device: DeviceLike | None = None) -> None:
     """Let this process reserve at most a fraction of a device's memory.
 
-    What is cached beyond that, and not in use, goes back at once; nobody is made to give up what is used. The fraction is of the
-    device's total (:func:`mem_get_info`), whatever the limit was before. Leases that wait are granted if there is room for them
-    now; those that no longer fit at all raise OutOfMemoryError.
+    What is cached beyond that, and not in use, goes back at once; nobody is made to give up what is used. The fraction is of
+    the device's total (:func:`mem_get_info`), whatever the limit was before. Leases that wait are granted if there is room for
+    them now; those that no longer fit at all raise OutOfMemoryError.
 
     Raises:
         TypeError: ``fraction`` is no number.

@@ -195,6 +195,18 @@ def test_command_without_a_process(folder, capsys) -> None:
     assert "no process 1 serves" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "option", ["--interval=nan", "--interval=inf", "--interval=-1", "--count=-1", "--streams=-1", "--count=x"]
+)
+def test_command_refuses_what_makes_no_sense(option: str, capsys) -> None:
+    """As any argument, by its name, and before anything is looked at."""
+    with pytest.raises(SystemExit):
+        main(["top", option])
+    name, _, value = option.partition("=")
+    message = capsys.readouterr().err
+    assert f"argument {name}" in message and value in message
+
+
 def test_rates_are_between_two_looks() -> None:
     """A rate is what came since the last look, by the seconds between."""
     metrics = [["aiodev_streams", "gauge", [[{"device": "cpu:0"}, 1]]]]
