@@ -5,7 +5,8 @@ else, keep later writers out until it is done, and not block the loop; a failure
 its own stream.
 
 **How.** What is small and written is copied at once, whoever else reads it, and so is what is about to be written where it
-pays to wait for that awake (:mod:`aiodev._core.waiting.spinning`): no task runs meanwhile that might submit more. If the
+pays to wait for that awake (:mod:`aiodev._core.waiting.spinning`), or this thread can do the work itself while the loop has
+nothing else to do: no task runs meanwhile that might submit more. If the
 contents are of one stream alone, and that is the last thing that it was given, the copy is appended to that stream. Otherwise
 streams may have more to do that is none of the reader's business: then a stream of the reader's own waits for all that writes
 the array and copies. Such streams are kept for the next reader, unless something failed on them.
@@ -53,7 +54,7 @@ from aiodev._core.timeline.timeline import Timeline
 from aiodev._core.timeline.vector_clock import NO_CLOCK, merged
 from aiodev._core.waiting.block_until import waits_for_program
 from aiodev._core.waiting.blocking import wait_all_blocking
-from aiodev._core.waiting.reactor import others_first
+from aiodev._core.waiting.reactor import help_at_once, others_first
 from aiodev._core.waiting.spinning import spin
 from aiodev._memory.buffer import check_writes, record_torn
 from aiodev._memory.pinned import pinned_cache
@@ -182,7 +183,9 @@ def _read_soon(array: Protocols) -> HostArray | None:
     if form.size * form.itemsize > DIRECT or not buffer.source.host_accessible:
         return None
     for timeline, value in buffer.contents():
-        if timeline.counters[COMPLETED] < value and (timeline.deferred or not spin(timeline, value)):
+        if timeline.counters[COMPLETED] < value and (
+            timeline.deferred or not (spin(timeline, value) or help_at_once(timeline, value))
+        ):
             return None
     return read_at_once(array)
 

@@ -140,7 +140,7 @@ class Graph:
         number = number_of("input", name, value, None if dtype is None else parse_dtype(dtype), "an array or a number")
         array = recorder.make_fresh((), number.dtype)
         self._inputs[name] = Input(array, True)
-        self._inputs.set_number(array, number)
+        self._inputs.set_number(array, number.tobytes())
         self._inputs.pack_words()
         return array
 
@@ -298,7 +298,7 @@ class Graph:
                 names = ", ".join(self._inputs) or "none"
                 raise TypeError(f"update: {name}: the graph has no input of that name; it has {names}")
             if known.is_number:
-                changes.append((known, number_of("update", name, value, known.array.dtype)))
+                changes.append((known, known.pack(value) or number_of("update", name, value, known.array.dtype).tobytes()))
             else:
                 self._check(name, known, value)
                 placed[name] = value
@@ -626,7 +626,7 @@ class Graph:
             else:
                 array, number = loaded.numbers[name]
                 graph._inputs[name] = Input(array, True)
-                graph._inputs.set_number(array, number)
+                graph._inputs.set_number(array, number.tobytes())
         graph._resources = graph._take(loaded, loaded.nodes, loaded.call_sites)
         graph._inputs.pack_words()
         return graph

@@ -463,7 +463,7 @@ class _Captured:
         """Put addresses and numbers in the places that they have in the commands."""
         inputs = self._graph._inputs
         for leaf, array in zip(self._numbers, self._number_arrays, strict=True):
-            inputs.set_number(array, np.asarray(leaves[leaf]))
+            inputs.set_number(array, np.asarray(leaves[leaf]).tobytes())
         for places, address in zip(self._places, addresses, strict=True):
             inputs.rebind(places, address)
         inputs.pack_words()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import bisect
 import operator
 import struct
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,12 +24,15 @@ from aiodev._graph.schedule import Run
 from aiodev._memory.allocator import DeviceBuffer
 from aiodev._memory.buffer import Buffer
 
-__all__ = ["Input", "Inputs", "Place", "number_of"]
+__all__ = ["Input", "Inputs", "Place", "number_of", "packer_of"]
 
 #: Where an address that moves is: its run, the command in it, the byte of the arguments, and how far behind which it is.
 Place = tuple[Run, int, int, int]
+#: From a value to the bytes that it has on the device; None where :func:`number_of` has to look at it.
+Packer = Callable[[Any], bytes | None]
 _address = struct.Struct("<q")
 _WORD = 8
+_FLOATS = [np.dtype(char) for char in "efd"]  # which ``struct`` packs, too, by the same letters
 
 
 @dataclass(slots=True)
@@ -41,6 +45,7 @@ class Input:
         is_number: it is a number in memory of the graph, whose content changes, not the address.
         written: whether the graph writes to it.
         is_torn: the graph uses an array that begins in it, and is no part of it: nothing can take its place.
+        pack: gives the bytes of a number, as :func:`packer_of` says.
     """
 
     array: Array
@@ -48,6 +53,10 @@ class Input:
     places: list[Place] = field(default_factory=list)
     written: bool = False
     is_torn: bool = False
+    pack: Packer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.pack = packer_of(self.array.dtype)
 
 
 class Inputs(dict[str, Input]):
@@ -107,9 +116,8 @@ class Inputs(dict[str, Input]):
         begin, end = _between(addresses, first, last)
         return [(run, k, at, addresses[n] - base) for n, (run, k, at, _) in enumerate(places[begin:end], begin)]
 
-    def set_number(self, array: Array, number: np.ndarray[Any, DType]) -> None:
+    def set_number(self, array: Array, data: bytes) -> None:
         """Have the next replay write a number, once words are packed."""
-        data = number.tobytes()
         for at in range(0, len(data), _WORD):
             self._set_word(array._address + at, data[at : at + _WORD].ljust(_WORD, b"\0"))
 
@@ -233,6 +241,35 @@ def _used(place: Place) -> tuple[Layout, int, bool]:
 def _between(addresses: Sequence[int], first: int, last: int) -> tuple[int, int]:
     """From where to where ascending addresses lie in what begins at ``first`` and ends ahead of ``last``."""
     return bisect.bisect_left(addresses, first), bisect.bisect_left(addresses, max(last, first + 1))
+
+
+def packer_of(dtype: DType) -> Packer:
+    """Packs Python's integers for a dtype of integers, floats for one of floats: as :func:`number_of`, in less time."""
+    if dtype.kind in "iu":
+        size, signed = dtype.itemsize, dtype.kind == "i"
+
+        def pack_integer(value: Any) -> bytes | None:
+            if value.__class__ is not int:
+                return None
+            try:
+                return value.to_bytes(size, sys.byteorder, signed=signed)
+            except OverflowError:
+                return None
+
+        return pack_integer
+    if dtype in _FLOATS:
+        pack = struct.Struct("=" + dtype.char).pack  # which refuses, as without "=" it would not, what would be infinite
+
+        def pack_float(value: Any) -> bytes | None:
+            if value.__class__ is not float:
+                return None
+            try:
+                return pack(value)
+            except OverflowError:
+                return None
+
+        return pack_float
+    return lambda value: None
 
 
 def number_of(function: str, name: str, value: Any, dtype: DType | None, expected: str = "a number") -> np.ndarray[Any, DType]:

@@ -69,10 +69,13 @@ class Soon:
         return True
 
 
-async def test_what_is_about_to_be_written_is_read_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If spins see all of it written: nothing is submitted."""
+@pytest.mark.parametrize("helps", [False, True])
+async def test_what_is_about_to_be_written_is_read_where_it_lies(helps: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If spins see all of it written, or this thread helps until it is: nothing is submitted."""
     soon = Soon(10)
-    monkeypatch.setattr(readback, "spin", soon.spin)
+    monkeypatch.setattr(readback, "spin", (lambda timeline, value: False) if helps else soon.spin)
+    if helps:
+        monkeypatch.setattr(readback, "help_at_once", soon.spin)
     assert (await soon.array.numpy() == 1).all()
     assert soon.spins >= 1 and not soon.submits()
 

@@ -23,7 +23,7 @@ from aiodev._core.tuning import BLIND_TURN_NS, LOOKED_NS, MOST_TURNS, TURN_NS
 from aiodev._core.waiting import spinning
 from aiodev._core.waiting.asyncio_reactor import AsyncioReactor
 from aiodev._core.waiting.fairness import budget
-from aiodev._core.waiting.reactor import current_reactor
+from aiodev._core.waiting.reactor import current_reactor, help_at_once
 from aiodev.testing import held_workers
 
 native = pytest.mark.skipif(
@@ -297,6 +297,36 @@ async def test_where_tasks_are_parked_nobody_helps() -> None:
     told = Told(1)
     told.timeline.parked = 1
     assert list(current_reactor().help(told.timeline, 1)) == [] and told.durations == []
+
+
+async def test_help_without_a_turn(waiting: Clock) -> None:
+    """Until there is nothing more to do, or the work is done; none where others are ready, or were there before."""
+    loop, here = asyncio.get_running_loop(), current_reactor()
+    done, more = Told(1, 2 * LOOKED_NS, waiting), Told(2)
+    assert help_at_once(done.timeline, 1) and len(done.durations) == 1
+    assert not help_at_once(more.timeline, 1) and len(more.durations) == 1
+    assert not here.helping
+    busy = loop.call_soon(int)
+    assert not help_at_once(more.timeline, 1)
+    busy.cancel()
+    await asyncio.sleep(0)
+    more.timeline.parked = 1
+    assert not help_at_once(more.timeline, 1) and len(more.durations) == 1
+
+
+def test_no_help_without_a_loop() -> None:
+    told = Told(1)
+    assert not help_at_once(told.timeline, 1) and told.durations == []
+
+
+def test_no_help_without_a_turn_where_the_loop_cannot_be_looked_into() -> None:
+    """Its tasks would wait for who helps."""
+    uvloop, told = pytest.importorskip("uvloop"), Told(1)
+
+    async def main() -> bool:
+        return help_at_once(told.timeline, 1)
+
+    assert not uvloop.run(main()) and told.durations == []
 
 
 async def test_leisure_ends_with_what_the_loop_knows_of(monkeypatch: pytest.MonkeyPatch) -> None:

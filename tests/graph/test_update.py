@@ -13,6 +13,7 @@ from captured import double, ready
 
 import aiodev
 from aiodev import kernels
+from aiodev._graph.input import number_of, packer_of
 from aiodev.testing import Latch
 
 
@@ -179,6 +180,21 @@ async def test_numbers_that_are_rounded_or_infinite(dtype: str, value: Any, expe
         graph.update(v=value)
     await graph.replay()
     assert await v.item() == expected
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int32", "uint64", "float16", "float32", "float64", "bfloat16", "bool"])
+def test_what_is_packed_at_once_has_the_same_bytes(dtype: str) -> None:
+    """What is not, such as numbers of other types, is looked at as ever."""
+    random, parsed = np.random.default_rng(0), aiodev.zeros((), dtype, "cpu").dtype
+    pack, packed = packer_of(parsed), 0
+    wide = [float(number) for number in random.integers(0, 2**64, 300, np.uint64).view(np.float64)]
+    numbers = [0, -1, True, 255, 2**63, -(2**70), 0.5, -0.0, 65519.0, 65520.0, 6e-8, 3.4028235677973366e38, float("inf")]
+    for value in numbers + wide + [int(number) for number in random.integers(-(2**40), 2**40, 300)]:
+        data = pack(value)
+        if data is not None:
+            assert data == number_of("update", "x", value, parsed).tobytes() or np.isnan(value)
+            packed += 1
+    assert packed > 0 or dtype in ("bfloat16", "bool")
 
 
 async def test_a_number_is_changed_in_as_many_steps_as_any(device: str) -> None:

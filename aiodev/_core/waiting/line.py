@@ -194,9 +194,7 @@ class Line(ABC):
                 if blind:
                     self.rests = ended + REST * (ended - began)
                 if timeline.reached(value):
-                    note_wait(timeline)
-                    if not blind and ended - began > LOOKED_NS and began - self.turned < TURN_NS:
-                        budget.renew(fairness.clock())  # a turn would have found nothing to do
+                    self._note_help(timeline, began, ended, blind)
                     break
                 if blind:
                     break
@@ -209,6 +207,29 @@ class Line(ABC):
                 note_wait(timeline)
                 break
         return timeline.reached(value)
+
+    def help_at_once(self, timeline: Timeline, value: int) -> bool:
+        """Help as above, but where the loop is seen to have nothing to do, and without a turn of it; whether it is done.
+
+        So no other task runs meanwhile.
+        """
+        if timeline.parked or self.helping or not may_help():
+            return False
+        duration, descriptor = self.leisure()
+        if not duration or descriptor < 0:
+            return False
+        timeline.parked_at = began = time.monotonic_ns()
+        timeline.operations.help(timeline.queue, value, duration, descriptor)
+        if not timeline.reached(value):
+            return False
+        self._note_help(timeline, began, time.monotonic_ns(), blind=False)
+        return True
+
+    def _note_help(self, timeline: Timeline, began: int, ended: int, blind: bool) -> None:
+        """Note that a wait was over within help."""
+        note_wait(timeline)
+        if not blind and ended - began > LOOKED_NS and began - self.turned < TURN_NS:
+            budget.renew(fairness.clock())  # a turn would have found nothing to do
 
     def leisure_unseen(self) -> tuple[int, int]:
         """As ``leisure``, where the loop's other work is not seen: each turn of other tasks would wait for who helps."""

@@ -136,6 +136,15 @@ def wait(
         timeline.check(value, first)
 
 
+def help_at_once(timeline: Timeline, value: int) -> bool:
+    """Help with what ``value`` waits for while no other task has anything to do, and none runs; whether it is reached."""
+    try:
+        reactor = current_reactor()
+    except RuntimeError:  # a coroutine that a fork took along
+        return False
+    return reactor.help_at_once(timeline, value)
+
+
 def wait_any(points: Sequence[tuple[Reachable, int]]) -> Wait:
     """Wait in a coroutine until one of ``points``, (timeline, value), is reached."""
     for timeline, _ in points:
