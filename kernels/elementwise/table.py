@@ -115,7 +115,7 @@ negative = _arithmetic.unary(
 )
 nextafter = _arithmetic.binary(
     "nextafter", "np.nextafter({x1}, {x2})", np.nextafter,
-    "The floating-point number next to x1 on the side of x2.", "[0.0], [1.0]", "[5.e-324]",
+    "The floating-point number next to x1 on the side of x2; float32 or float64.", "[0.0], [1.0]", "[5.e-324]",
 )
 positive = _arithmetic.unary(
     "positive", "{x}", np.positive, "The number itself, in new memory.", "[-1.0]", "[-1.]",

@@ -166,9 +166,14 @@ async def test_a_function_that_makes_a_coroutine_is_refused() -> None:
     async def work() -> int:
         return 3
 
+    class Work:
+        async def __call__(self) -> int:
+            return 3
+
     stream = Stream("cpu")
-    with pytest.raises(TypeError, match="wait_future"):
-        stream.call(work)
+    for made in (work, functools.partial(work), Work(), Work().__call__):
+        with pytest.raises(TypeError, match="wait_future"):
+            stream.call(made)
     assert stream.empty()
 
 

@@ -317,7 +317,7 @@ class Stream(NativeStream):
         """
         if not callable(fn):
             raise TypeError(f"call: expected a function, got {fn!r}")
-        if inspect.iscoroutinefunction(fn):
+        if arguments.is_kind(fn, inspect.iscoroutinefunction):
             raise TypeError(f"call: {fn!r} makes coroutines; stream.wait_future(fn(*args)) waits for one")
         timeline = self.timeline
         if timeline.recording is not None:
