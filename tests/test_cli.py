@@ -164,6 +164,12 @@ def test_warm_up_says_what_it_cannot_do(arguments: list[str], reason: str, tmp_p
     assert done.stderr.count("\n") == 1 and not done.stdout
 
 
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="no directory in which nobody can make any")
+def test_warm_up_says_that_it_could_not_write() -> None:
+    done = run_cli("warm-up", "add", "--into", "/proc/there")
+    assert done.returncode == 2 and "--into" in done.stderr and "/proc/there" in done.stderr and "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "line", "reason"),
     [

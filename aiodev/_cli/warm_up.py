@@ -68,9 +68,12 @@ async def warm_up(options: Namespace) -> int:
     took = time.perf_counter() - began
     place = await anyio.to_thread.run_sync(cache.directory)
     print(f"{compiled} kernels compiled, {loaded} were there, in {took:.1f} s; kept in {place or 'memory'}")
-    for target in targets:
-        count = await anyio.to_thread.run_sync(_compile_for, backend, target, jobs, options.into)
-        print(f"{target}: {count} kernels in {options.into}")
+    try:
+        for target in targets:
+            count = await anyio.to_thread.run_sync(_compile_for, backend, target, jobs, options.into)
+            print(f"{target}: {count} kernels in {options.into}")
+    except OSError as error:
+        return refuse(f"--into: {error}")
     return 0
 
 

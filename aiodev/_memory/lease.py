@@ -90,6 +90,8 @@ class Admission:
             else:
                 await others_first
         except BaseException:  # a cancellation, as a rule
+            if sys.is_finalizing():  # a thread that has ended may have had the lock
+                raise
             with sigint_held, self._lock:
                 if waiter in self._waiting:
                     self._waiting.remove(waiter)
@@ -131,6 +133,7 @@ class Admission:
         try:
             waiter.wake(waiter.event.set)
         except RuntimeError:
+            waiter.granted = None  # it has nothing to give back, when it is collected
             return False
         return True
 

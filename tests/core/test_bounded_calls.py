@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import threading
 from collections.abc import Callable
@@ -144,6 +145,60 @@ async def test_a_block_where_nothing_is_counted() -> None:
         with pytest.raises(aiodev.ClosedError), stream.as_one():
             raise AssertionError("the stream is closed")
     assert await x.tolist() == [4.0] * 4
+
+
+@pytest.mark.parametrize("own", [False, True])
+async def test_bounded_streams_are_captured(own: bool) -> None:
+    """What is captured takes up no room, whether it is of one operation or several, or in a block."""
+    stream = aiodev.Stream("cpu", maxsize=1)
+    captured = aiodev.Stream("cpu") if own else stream
+    x = await ready(captured, np.arange(4.0))
+    async with aiodev.capture(captured) as graph:
+        if own:
+            stream.wait_stream(captured)
+        with stream:
+            y = kernels.sort(kernels.cumulative_sum(x + 1))
+            with stream.as_one():
+                y += kernels.matmul(y, y)
+        if own:
+            captured.wait_stream(stream)
+    assert stream.empty()
+    await graph.replay()
+    expected = np.cumsum(np.arange(4.0) + 1)
+    assert await y.tolist() == list(expected + expected @ expected)
+
+
+def test_blocks_of_threads_count_as_one_each() -> None:
+    """Whichever operation is whose; and a block that another thread leaves is left."""
+    stream, together = aiodev.Stream("cpu", maxsize=3), threading.Barrier(2)
+
+    def block() -> None:
+        with stream.as_one():
+            together.wait(60)
+            for _ in range(3):
+                stream.call(int)
+            together.wait(60)
+
+    with Latch(stream):
+        threads = [threading.Thread(target=block) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert stream.qsize() == 3 and stream.full()
+        with pytest.raises(aiodev.StreamFullError):
+            stream.call(int)
+    stream.synchronize_blocking()
+    left = contextlib.ExitStack()
+    left.enter_context(stream.as_one())
+    leaving = threading.Thread(target=left.close)
+    leaving.start()
+    leaving.join()
+    with Latch(stream):
+        for _ in range(2):
+            stream.call(int)
+        with pytest.raises(aiodev.StreamFullError):
+            stream.call(int)
 
 
 def test_threads_submit_calls_whole() -> None:

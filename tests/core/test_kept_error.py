@@ -250,6 +250,29 @@ async def test_told_failures_are_not_looked_at_again(monkeypatch: pytest.MonkeyP
     assert len(looked_at) <= 6
 
 
+def test_a_copy_has_what_slots_hold() -> None:
+    """Those of bases, and such as belong to a class alone; one without a value has none."""
+
+    class Base(LookupError):
+        __slots__ = ("code", "unset")
+
+    class Failed(Base):
+        __slots__ = ("__secret",)
+
+        def __init__(self, secret: int) -> None:
+            super().__init__("bad")
+            self.__secret, self.code, self.other = secret, 7, "attribute"
+
+        def secret(self) -> int:
+            return self.__secret
+
+    kept = KeptError(Failed(5), ours=True)
+    first, second = kept.take(), kept.take()
+    assert isinstance(second, Failed) and second is not first
+    assert (second.args, second.code, second.secret(), second.other) == (("bad",), 7, 5, "attribute")
+    assert not hasattr(second, "unset")
+
+
 def test_a_copy_of_what_cannot_be_copied_is_itself() -> None:
     """A type whose constructor refuses: the same exception again, with its own places only."""
 

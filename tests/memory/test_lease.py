@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import sys
 import threading
 
 import anyio
@@ -119,6 +121,49 @@ async def test_a_lease_can_be_returned_by_another_thread() -> None:
         thread.start()
     thread.join()
     assert admission.leased == 10
+
+
+def test_a_lease_is_not_granted_to_a_loop_that_was_closed() -> None:
+    """Nor given back when its task is collected, which had none; those behind it are granted theirs."""
+    admission, loop = Admission(lambda: 10), asyncio.new_event_loop()
+    admission.leased = 8
+    waiting = admission.acquire(6)
+    task = loop.create_task(waiting)
+    loop.run_until_complete(asyncio.sleep(0))
+    assert len(admission) == 1
+    loop.close()
+    admission.release(8)
+    assert not len(admission) and admission.leased == 0
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    waiting.close()
+    assert admission.leased == 0
+
+
+def test_who_waits_for_a_lease_at_the_end_needs_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that has ended with the interpreter may have it for good."""
+    admission, loop = Admission(lambda: 10), asyncio.new_event_loop()
+    admission.leased = 8
+    waiting = admission.acquire(6)
+    task = loop.create_task(waiting)
+    loop.run_until_complete(asyncio.sleep(0))
+    held, left = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with admission._lock:
+            held.set()
+            left.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(60)
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    monkeypatch.setattr(sys, "is_finalizing", lambda: True)
+    waiting.close()
+    monkeypatch.undo()
+    assert not left.is_set()
+    left.set()
+    thread.join()
+    loop.close()
 
 
 async def test_what_is_no_number_of_bytes_is_refused_by_name() -> None:

@@ -217,21 +217,20 @@ class Stream(NativeStream):
     def _one_call(self, room: Room) -> Iterator[None]:
         self._check_room()
         timeline, thread = self.timeline, get_ident()
-        if timeline.recording is not None or thread in room.threads:
+        if thread in room.threads:
             yield
             return
-        before = timeline.submitted
         try:
-            room.threads.add(thread)
+            room.enter(thread, timeline.submitted)
             self._is_admitted = True
             yield
-        finally:
-            self._leave(room)
-            room.count_once(before + 1, timeline.submitted)
+        finally:  # in another thread, perhaps, that closes a generator
+            self._leave(room, thread)
+            room.count(timeline.submitted)
 
-    def _leave(self, room: Room) -> None:
-        """Have this thread submit no call any more."""
-        room.threads.discard(get_ident())
+    def _leave(self, room: Room, thread: int) -> None:
+        """Have a thread submit no call any more."""
+        room.threads.discard(thread)
         while self._is_admitted is not bool(room.threads):  # another thread may have begun in between
             self._is_admitted = bool(room.threads)
 
@@ -517,7 +516,7 @@ class Stream(NativeStream):
             await others_first
             return
         if self._is_admitted:  # by another thread, unless Ctrl-C kept this one from leaving a call
-            self._leave(room)
+            self._leave(room, get_ident())
         yields = budget.over() and not goes_on()
         draining = current_reactor().draining
         tickets = draining.get(self)

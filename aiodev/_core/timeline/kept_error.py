@@ -10,6 +10,8 @@ type, with the same arguments, attributes, notes and causes, and a traceback thr
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 from types import FrameType, FunctionType, TracebackType
 from typing import Any, NamedTuple
 
@@ -113,6 +115,10 @@ def _copied(error: BaseException, members: list[BaseException]) -> BaseException
     built_in.__init__(made, *arguments)
     for attributes in filter(None, state):
         built_in.__setstate__(made, attributes)
+    for base in kind.__mro__[: kind.__mro__.index(built_in)]:
+        for slot in filter(inspect.ismemberdescriptor, vars(base).values()):
+            with contextlib.suppress(AttributeError):  # it has no value
+                slot.__set__(made, slot.__get__(error))
     if hasattr(error, "__notes__"):
         made.__notes__ = [*error.__notes__]
     return made
