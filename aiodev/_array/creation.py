@@ -163,6 +163,8 @@ def full(shape: Any, fill_value: complex, dtype: Any = None, device: DeviceLike 
 
 def _pattern_of(function: str, fill_value: Any, wanted: DType | None) -> np.ndarray[Any, DType]:
     """One value as NumPy's array of no dimensions; what is no number is refused when its dtype is looked at."""
+    if isinstance(fill_value, Array):
+        fill_value = fill_value._plainly(f"{function} of a variable")
     try:
         pattern = np.asarray(fill_value, wanted)
     except OverflowError:
@@ -292,6 +294,10 @@ def asarray(obj: Any, dtype: Any = None, device: DeviceLike | None = None, *, co
         return _shared(convert.call(array, other) if array.__class__ is Array else array.astype(other), device, None)
     wanted = None if dtype is None else parse_dtype(dtype)
     obj = _seen_by_numpy(obj)
+    if isinstance(obj, list | tuple) and obj and isinstance(obj[0], Array):
+        for one in obj:
+            if isinstance(one, Array):
+                one._plainly("an array of variables but by kernels.stack")
     if copy is False:
         host = _on_host(obj, wanted)
         if host is not obj:

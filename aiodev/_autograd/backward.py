@@ -11,7 +11,7 @@ from aiodev._array.array import Array
 from aiodev._array.creation import zeros
 from aiodev._autograd.engine import Pass
 from aiodev._autograd.remembered import remembered_of
-from aiodev._autograd.variable import Variable, plain_of, run_backward
+from aiodev._autograd.variable import Variable, argument_of, plain_of, run_backward
 from aiodev._core.arguments import function as callable_of, instance, integer, items, refusal
 from aiodev._core.waiting.reactor import others_first
 
@@ -127,6 +127,8 @@ def value_and_grad(
 
     Raises:
         TypeError: ``function`` is none, ``argnums`` are no integers, or an argument is no array.
+        RuntimeError: an argument depends on variables, as one of a function does that another such one calls: nothing of this
+            is recorded. ``await grad(…, create_graph=True)`` is.
 
     Example:
         >>> import aiodev
@@ -148,7 +150,7 @@ def value_and_grad(
         given = list(arguments)
         try:
             for place in places:
-                given[place] = Variable(plain_of(given[place]))
+                given[place] = argument_of("value_and_grad", str(place), given[place])
         except IndexError:
             raise refusal("value_and_grad", "argnums", f"places among {len(given)} arguments", argnums) from None
         result = function(*given)

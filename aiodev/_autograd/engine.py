@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import operator
 from collections.abc import Awaitable, Iterable, Sequence
 from heapq import heappop, heappush, merge
@@ -86,7 +87,7 @@ class Pass:
     async def run(self) -> list[Any]:
         """Submit all of it; gives the gradients that were asked for, None for what the roots do not depend on."""
         await others_first
-        modes.push(self, enabled=self._create_graph, stores=self._asked is None)
+        modes.push(self, enabled=self._create_graph)
         is_over = False
         try:
             await self._count()
@@ -137,7 +138,7 @@ class Pass:
             node = stack.pop()
             if node.is_released:
                 self._retains = True  # this pass has no business with what it has not been through
-                raise _failed(node, RuntimeError("an earlier pass has released it; retain_graph=True keeps a graph"))
+                raise _failed(node, RuntimeError(_RELEASED))
             for edge in node.edges:
                 if edge.__class__ is tuple:
                     other = edge[0]
@@ -256,6 +257,9 @@ class Pass:
                     raise GradientError(f"a leaf of the shape {node.shape}", None) from error
                 continue
             self._begun[-1] = node
+            if node.is_released:  # another pass has been here since it was counted, and goes on
+                self._retains = True
+                raise _failed(node, RuntimeError(_RELEASED))
             try:
                 stream = node.stream
                 if stream is not scope.stream:
@@ -276,7 +280,7 @@ class Pass:
                     self._pass_over(edges, stream)
                     continue
                 if node.hooks is not None:
-                    gradients = _before(node, gradients)
+                    gradients = self._before(node, gradients)
                 if self._asked is not None:
                     self._take_asked(node, gradients)
                     if not any(edge is not None for edge in edges):
@@ -343,6 +347,24 @@ class Pass:
         else:  # so that each node goes when it has run, and not all at once, at the end
             del self._counts[target]
             heappush(self._ready, (rank, id(target), target))
+
+    def _before(self, node: Node, gradients: Sequence[Any]) -> Sequence[Any]:
+        """The gradients of a node's results, as its hooks make them; what is retained is stored with those of leaves."""
+        hooks = node.hooks
+        assert hooks is not None
+        changed = list(gradients)
+        for output, own in list(hooks.results.items()):
+            for hook in list(own.values()):
+                changed[output] = _replaced(hook(changed[output]), changed[output])
+        if self._asked is None:
+            for output, reference in hooks.retained.items():
+                variable = reference()
+                if variable is not None:
+                    self._leaves.append((variable, changed[output], node.stream))
+                    self._ends[node.stream] = None
+        for hook in list(hooks.before.values()):
+            changed = _all_replaced(hook(tuple(changed)), changed)
+        return tuple(changed)
 
     def _taken_together(self, node: Node) -> Sequence[Any] | None:
         """The gradients of several results, zeros for those that have none; None if none has."""
@@ -508,6 +530,12 @@ class Pass:
         except Exception as error:
             self._failure = self._failure or _failed(node, error)
             cancel_scope.cancel()
+        except anyio.get_cancelled_exc_class() as error:
+            if anyio.current_effective_deadline() == -math.inf:
+                raise
+            # Nobody has cancelled the pass: what the node waits for was.
+            self._failure = self._failure or _failed(node, error)
+            cancel_scope.cancel()
         finally:
             self._scope = outer
             own.leave()
@@ -532,6 +560,7 @@ class _Turn:
 
 
 _turn = _Turn()
+_RELEASED = "an earlier pass has released it; retain_graph=True keeps a graph"
 #: Before all nodes.
 _LEAVES = -(1 << 62)
 
@@ -589,19 +618,6 @@ def _replaced(returned: Any, gradient: Any) -> Any:
     return fitted(returned, gradient._form)
 
 
-def _before(node: Node, gradients: Sequence[Any]) -> Sequence[Any]:
-    """The gradients of a node's results, as its hooks make them."""
-    hooks = node.hooks
-    assert hooks is not None
-    changed = list(gradients)
-    for output, own in hooks.results.items():
-        for key in sorted(own, key=lambda key: (key == 0, key)):  # what is retained is what goes on
-            changed[output] = _replaced(own[key](changed[output]), changed[output])
-    for hook in list(hooks.before.values()):
-        changed = _all_replaced(hook(tuple(changed)), changed)
-    return tuple(changed)
-
-
 def _after(node: Node, found: Sequence[Any], gradients: Sequence[Any]) -> Sequence[Any]:
     assert node.hooks is not None
     for hook in list(node.hooks.after.values()):
@@ -617,7 +633,7 @@ def _all_replaced(returned: Any, gradients: Sequence[Any]) -> list[Any]:
     return list(returned)
 
 
-def _failed(node: Any, error: Exception) -> Exception:
+def _failed(node: Any, error: BaseException) -> Exception:
     """What a pass raises when a node has failed, with its cause; a refusal to capture as it is, since it names itself."""
     if isinstance(error, GradientError):
         return error

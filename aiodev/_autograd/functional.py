@@ -10,7 +10,7 @@ from aiodev._array.array import Array
 from aiodev._array.computing import kernels
 from aiodev._array.creation import ones, zeros
 from aiodev._autograd.backward import grad
-from aiodev._autograd.variable import Variable, is_differentiable, plain_of
+from aiodev._autograd.variable import Variable, argument_of, is_differentiable, plain_of
 from aiodev._core.arguments import function as callable_of, instance, integer, items
 from aiodev._core.waiting.reactor import others_first
 
@@ -32,7 +32,7 @@ async def vjp(
     Raises:
         TypeError: ``function`` is none or gives something else, or an argument is no array.
         ValueError: a gradient has not the form of its result, or there is no argument.
-        RuntimeError: no gradient reaches a result.
+        RuntimeError: no gradient reaches a result; or an argument depends on variables, as for :func:`value_and_grad`.
 
     Example:
         >>> import aiodev
@@ -69,7 +69,7 @@ async def jvp(function: Callable[..., Any], primals: Sequence[Array], tangents: 
     Raises:
         TypeError: ``function`` is none or gives something else, or an argument is no array.
         ValueError: there are not as many tangents, or one has another form, or there is none.
-        RuntimeError: no gradient reaches a result.
+        RuntimeError: no gradient reaches a result; or an argument depends on variables, as for :func:`value_and_grad`.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -115,6 +115,7 @@ def hessian(function: Callable[..., Any], argnum: int = 0) -> Callable[..., Coro
     Raises:
         TypeError: ``function`` is none, ``argnum`` is no integer, or an argument is no array.
         ValueError: the result has several elements, or there is no such argument.
+        RuntimeError: the argument depends on variables, as for :func:`value_and_grad`.
 
     Example:
         >>> import aiodev
@@ -163,7 +164,7 @@ def _leaves(function: str, primals: Sequence[Any]) -> list[Variable]:
         name = f"primals[{place}]"
         if not is_differentiable(instance(function, name, one, Array, "an array")._form):
             raise TypeError(f"{function}: {name}: expected numbers of floating point, or complex ones, got {one.dtype}")
-    return [Variable(plain_of(one)) for one in primals]
+    return [argument_of(function, f"primals[{place}]", one) for place, one in enumerate(primals)]
 
 
 async def _called(name: str, function: Callable[..., Any], arguments: Sequence[Any]) -> tuple[list[Variable], Any]:

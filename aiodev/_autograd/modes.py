@@ -31,32 +31,27 @@ class Mode:
         enabled: whether operations on variables are recorded.
         inference: that nothing inside is recorded, whatever it asks for.
         anomaly: that nodes keep the stack of their forward call, and gradients are looked at for NaN.
-        stores: that a pass which runs stores the gradients of leaves, and does not give those of what was asked for.
     """
 
-    __slots__ = ("anomaly", "enabled", "inference", "outer", "owner", "stores")
+    __slots__ = ("anomaly", "enabled", "inference", "outer", "owner")
 
-    def __init__(
-        self, outer: Mode | None, owner: object, enabled: bool, inference: bool, anomaly: bool, stores: bool
-    ) -> None:
+    def __init__(self, outer: Mode | None, owner: object, enabled: bool, inference: bool, anomaly: bool) -> None:
         self.outer, self.owner = outer, owner
-        self.enabled, self.inference, self.anomaly, self.stores = enabled, inference, anomaly, stores
+        self.enabled, self.inference, self.anomaly = enabled, inference, anomaly
 
 
-_modes = Scoped("aiodev.grad_mode", Mode(None, None, True, False, False, True))
+_modes = Scoped("aiodev.grad_mode", Mode(None, None, True, False, False))
 #: The running task's mode. A bound method of C: every operation on variables comes through here.
 current = _modes.get
 
 
-def push(
-    owner: object, enabled: bool | None = None, inference: bool = False, anomaly: bool | None = None, stores: bool | None = None
-) -> None:
+def push(owner: object, enabled: bool | None = None, inference: bool = False, anomaly: bool | None = None) -> None:
     """Enter a block; None leaves what is."""
     mode = current()
     wanted = mode.enabled if enabled is None else enabled
     inference = inference or mode.inference
     looks = mode.anomaly if anomaly is None else anomaly
-    _modes.set(Mode(mode, owner, wanted and not inference, inference, looks, mode.stores if stores is None else stores))
+    _modes.set(Mode(mode, owner, wanted and not inference, inference, looks))
 
 
 def pop(owner: object) -> None:

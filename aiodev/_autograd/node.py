@@ -36,14 +36,16 @@ class Hooks:
 
     Attributes:
         results: for one of the node's results, before it runs: given its gradient.
+        retained: of results, variables that a pass which stores gradients stores theirs in.
         before: given the gradients of all results.
         after: given the gradients of its operands and of its results.
     """
 
-    __slots__ = ("after", "before", "results")
+    __slots__ = ("after", "before", "results", "retained")
 
     def __init__(self) -> None:
         self.results: dict[int, dict[int, Callable[[Any], Any]]] = {}
+        self.retained: dict[int, weakref.ref[Any]] = {}
         self.before: dict[int, Callable[[Any], Any]] = {}
         self.after: dict[int, Callable[[Any, Any], Any]] = {}
 

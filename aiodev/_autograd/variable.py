@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 import weakref
@@ -18,7 +19,7 @@ from aiodev._array.dtypes import row_of
 from aiodev._array.form import Form
 from aiodev._array.layout import Shape
 from aiodev._autograd import modes
-from aiodev._autograd.node import Edge, HookHandle, Node, hooked, number, stack_of
+from aiodev._autograd.node import Edge, HookHandle, Kept, Node, hooked, number, stack_of
 from aiodev._core import callsites
 from aiodev._core.arguments import instance
 from aiodev._core.backend.device import Device
@@ -81,7 +82,9 @@ class Variable(Array):
         [2.0, 4.0]
     """
 
-    __slots__ = ("_edge", "_grad", "_hooks", "_plain", "_post_hooks")
+    __slots__ = ("_edge", "_grad", "_hooks", "_is_argument", "_plain", "_post_hooks")
+
+    _is_argument: bool  #: whether :func:`argument_of` has made it; of others it is not there
 
     #: ``(node, output)`` of what an operation has made; of a leaf True, or None if no gradient is wanted.
     _edge: Any
@@ -161,7 +164,7 @@ class Variable(Array):
             raise RuntimeError("retain_grad: no gradient reaches a variable that requires none")
         if self._edge.__class__ is tuple:
             node, output = self._edge
-            node._own_hooks().results.setdefault(output, {}).setdefault(0, _Retained(self))
+            node._own_hooks().retained[output] = weakref.ref(self)
 
     def register_hook(self, hook: Callable[[Array], Array | None]) -> HookHandle:
         """Call ``hook(gradient)`` when its gradient is complete in a pass; what it returns, if not None, takes its place.
@@ -211,7 +214,8 @@ class Variable(Array):
         if not kinds:
             return record_linear("getitem", self, chosen, lambda g: _scattered(g, index, form), _option(index))
         if "b" not in kinds:
-            return record_linear("getitem", self, chosen, lambda g: _scattered_at(g, _places(form, plain_index), form))
+            rule = functools.partial(_scattered_by, *_kept_index(plain_index), form)
+            return record_linear("getitem", self, chosen, rule)
         places = _places(form, plain_index)  # how many those of a mask are is waited for, here and not in the backward pass
         return record_linear("getitem", self, chosen, lambda g: _scattered_at(g, places, form))
 
@@ -317,18 +321,20 @@ class Variable(Array):
         return _written(self, other, self.__matmul__, Array.__imatmul__)
 
 
-class _Retained:
-    """The hook that stores a result's gradient, and keeps no result alive."""
+def argument_of(function: str, name: str, array: Array) -> Variable:
+    """A variable in place of an argument, for a function that gives plain arrays.
 
-    __slots__ = ("_variable",)
-
-    def __init__(self, variable: Variable) -> None:
-        self._variable = weakref.ref(variable)
-
-    def __call__(self, gradient: Array) -> None:
-        variable = self._variable()
-        if variable is not None:
-            variable._grad = gradient if variable._grad is None else kernels.add(variable._grad, gradient)
+    Raises:
+        RuntimeError: gradients are recorded for the argument: it is computed of variables, or itself what this has made.
+    """
+    if isinstance(array, Variable) and _is_recorded(array) and (not array.is_leaf or hasattr(array, "_is_argument")):
+        raise RuntimeError(
+            f"{function}: argument {name} depends on variables, and what {function} gives is not recorded; "
+            f"give x.detach(), or use grad(…, create_graph=True), whose results are recorded"
+        )
+    made = Variable(plain_of(array))
+    made._is_argument = True
+    return made
 
 
 def _fill(variable: Variable, plain: Array, edge: Edge) -> None:
@@ -486,6 +492,21 @@ def _scattered(gradient: Any, index: Any, form: Form) -> Any:
     made[index] = plain
     recorded = gradient.__class__ is Variable and _is_recorded(gradient)
     return record_linear("scatter", gradient, made, lambda g: g[index]) if recorded else made
+
+
+def _kept_index(index: Any) -> tuple[Any, list[Kept]]:
+    """An index as it is now, and its arrays on devices, which must not be written to while it is needed."""
+    items = index if isinstance(index, tuple) else (index,)
+    own = [copy.deepcopy(item) if isinstance(item, np.ndarray | list | tuple) else item for item in items]
+    kept = [Kept(item, "an index") for item in own if isinstance(item, Array)]
+    return (tuple(own) if isinstance(index, tuple) else own[0]), kept
+
+
+def _scattered_by(index: Any, kept: Sequence[Kept], form: Form, gradient: Any) -> Any:
+    """Zeros of a form, with a gradient added where an index with arrays takes elements."""
+    for one in kept:
+        one.check()
+    return _scattered_at(gradient, _places(form, index), form)
 
 
 def _places(form: Form, index: Any) -> Array:

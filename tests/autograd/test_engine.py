@@ -52,6 +52,32 @@ async def test_a_pass_adds_to_what_a_leaf_has() -> None:
     assert await first.tolist() == [2.0, 4.0]
 
 
+@pytest.mark.parametrize("shared", [False, True])
+async def test_two_passes_over_one_graph(shared: bool) -> None:
+    """Where neither retains it the first goes on, and the other learns that the graph is released."""
+    x = a_leaf()
+    y = x
+    for _ in range(3000):  # long enough for both to have turns
+        y = y * 1.0
+    first = y.sum()
+    second = first if shared else (y * 2.0).sum()
+    before, found = aiodev.current_stream("cpu"), list[BaseException | None]()
+
+    async def go(loss: Any) -> None:
+        try:
+            await loss.backward()
+            found.append(None)
+        except autograd.GradientError as error:
+            found.append(error.__cause__)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(go, first)
+        group.start_soon(go, second)
+    (failed,) = filter(None, found)
+    assert "retain_graph=True keeps a graph" in str(failed) and len(found) == 2
+    assert await x.grad.tolist() in ([1.0, 1.0], [2.0, 2.0]) and aiodev.current_stream("cpu") is before
+
+
 async def test_a_graph_is_released() -> None:
     """A second pass says so, and how to keep a graph."""
     x = a_leaf()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -151,6 +152,33 @@ async def test_a_coroutine_that_fails() -> None:
     with pytest.raises(autograd.GradientError, match="later") as caught:
         await loss.backward()
     assert caught.value.node.endswith("Fails") and isinstance(caught.value.__cause__, ValueError)
+    assert x.grad is None and y.grad is None
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_coroutine_that_waits_for_what_was_cancelled(asks: bool) -> None:
+    """By somebody else: the pass was not, so it fails, and stores and gives nothing."""
+
+    class Waits(autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 1.0
+
+        @staticmethod
+        async def backward(ctx: Any, g: Any) -> Any:
+            future = asyncio.get_running_loop().create_future()
+            future.cancel()
+            return await future
+
+    x, y = a_leaf(), a_leaf()
+
+    async def main() -> None:
+        loss = (Waits.apply(x) * 2.0 + x * 3.0 + y).sum()
+        await (autograd.grad(loss, x) if asks else loss.backward())
+
+    with pytest.raises(autograd.GradientError, match="Waits") as caught:
+        asyncio.run(main())
+    assert isinstance(caught.value.__cause__, asyncio.CancelledError)
     assert x.grad is None and y.grad is None
 
 

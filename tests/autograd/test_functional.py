@@ -84,6 +84,38 @@ async def test_a_coroutine_function() -> None:
     assert np.allclose(await change.numpy(), 2 * X * Y)
 
 
+async def test_a_function_of_a_function() -> None:
+    """What one gives the other is not recorded: it is refused, and by the gradient that is recorded it can be done."""
+    x = on_device(X)
+
+    async def of_value(x: Any) -> Any:
+        value, _ = await autograd.value_and_grad(lambda x: (x * x).sum())(x)
+        return value + x.sum()
+
+    async def of_back(x: Any) -> Any:
+        return await autograd.vjp(kernels.sin, x)
+
+    async def of_change(x: Any) -> Any:
+        return await autograd.jvp(kernels.sin, [x + 0.0], [on_device(Y)])
+
+    async def of_second(x: Any) -> Any:
+        return await autograd.hessian(kernels.sum)(x)
+
+    for name, inner in {"value_and_grad": of_value, "vjp": of_back, "jvp": of_change, "hessian": of_second}.items():
+        with pytest.raises(RuntimeError, match=f"{name}: argument .* depends on variables"):
+            await autograd.value_and_grad(inner)(x)
+    leaf = autograd.Variable(x)
+    _, gradient = await autograd.value_and_grad(kernels.sum)(leaf)  # a leaf is its array
+    assert not (await gradient.numpy() - 1).any() and leaf.grad is None
+
+    async def recorded(x: Any) -> Any:
+        (inner,) = await autograd.grad((x * x * x).sum(), x, create_graph=True)
+        return (inner * inner).sum()
+
+    _, gradient = await autograd.value_and_grad(recorded)(x)
+    assert np.allclose(await gradient.numpy(), 36 * X**3)
+
+
 async def test_what_is_refused() -> None:
     """And is named."""
     x = on_device(X)

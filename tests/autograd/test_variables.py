@@ -235,6 +235,75 @@ async def test_retained_gradients_of_results() -> None:
     assert await y.grad.tolist() == [4.0, 8.0, 12.0]
 
 
+async def test_retained_gradients_are_stored_at_the_end() -> None:
+    """By a pass that stores gradients, and has not failed; they are added to what was there."""
+    x = a_leaf()
+    y = x * 2.0
+    y.retain_grad()
+    z = (y * 3.0).sum()
+    await autograd.grad(z, x, retain_graph=True)
+    assert y.grad is None
+    with x.register_hook(lambda g: 1 / 0), pytest.raises(autograd.GradientError):
+        await z.backward(retain_graph=True)
+    assert y.grad is None and x.grad is None
+    for times in (1, 2):
+        await z.backward(retain_graph=True)
+        assert await y.grad.tolist() == [3.0 * times] * 3 and await x.grad.tolist() == [6.0 * times] * 3
+
+
+async def test_hooks_that_change_what_hooks_there_are() -> None:
+    """Those that were there when the gradient came are called; a hook may register others, and retain gradients."""
+    x, seen = a_leaf(), list[int]()
+    y = x * 2.0
+    handles: list[Any] = []
+
+    def remove(gradient: Any) -> None:
+        seen.append(1)
+        for handle in handles:
+            handle.remove()
+
+    y.register_hook(remove)
+    handles.append(y.register_hook(lambda gradient: seen.append(2)))
+    z = y.sum()
+    for expected in ([1, 2], [1]):
+        seen.clear()
+        await z.backward(retain_graph=True)
+        assert seen == expected
+    q, r = kernels.linalg.qr(autograd.Variable(aiodev.asarray([[2.0, 1.0], [1.0, 3.0]], device="cpu")))
+    q.register_hook(lambda gradient: (r.retain_grad(), r.register_hook(lambda g: None))[2:] or None)
+    await (q.sum() + r.sum()).backward()
+    assert await r.grad.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+
+
+@pytest.mark.parametrize("kind", ["array", "tuple of arrays", "NumPy's array", "list"])
+async def test_an_index_is_as_it_was_in_the_forward(kind: str) -> None:
+    """One of the host's is copied, and one on a device must not be written to until the gradient is made."""
+    x, host = a_leaf(), np.array([0, 1])
+    index: Any = {"list": [0, 1], "NumPy's array": host}.get(kind, aiodev.asarray(host, device="cpu"))
+    y = x[(index,) if kind == "tuple of arrays" else index]
+    (first,) = await autograd.grad((y * y * y).sum(), x, create_graph=True)
+    index[:] = [2, 2] if kind == "list" else 2
+    if isinstance(index, aiodev.Array):
+        with pytest.raises(autograd.GradientError, match="an index, kept for the gradient, has been written to"):
+            await y.sum().backward()
+        return
+    await y.sum().backward(retain_graph=True)
+    assert await x.grad.tolist() == [1.0, 1.0, 0.0]
+    (second,) = await autograd.grad(first.sum(), x)
+    assert await second.tolist() == [6.0, 12.0, 0.0]
+
+
+async def test_arrays_are_not_made_of_variables_without_a_word() -> None:
+    """Where that is recorded; else they are of their numbers."""
+    x = a_leaf()
+    with pytest.raises(RuntimeError, match=r"kernels\.stack"):
+        aiodev.asarray([1.0, x[0]][::-1])
+    with pytest.raises(RuntimeError, match="full of a variable is not recorded"):
+        aiodev.full(2, x[0], device="cpu")
+    with autograd.no_grad():
+        assert await aiodev.asarray([x[0], x[1]], device="cpu").tolist() == [1.0, 2.0]
+
+
 async def test_hooks_of_variables() -> None:
     """They see the whole gradient, may replace it, and are removed by their handles; also those of leaves."""
     x = a_leaf()
