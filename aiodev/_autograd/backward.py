@@ -9,6 +9,7 @@ from typing import Any
 
 from aiodev._array.array import Array
 from aiodev._array.creation import zeros
+from aiodev._autograd import modes
 from aiodev._autograd.engine import Pass
 from aiodev._autograd.remembered import remembered_of
 from aiodev._autograd.variable import Variable, argument_of, plain_of, run_backward
@@ -192,8 +193,10 @@ def _check(function: str, name: str, value: Any) -> None:
     if not isinstance(value, Array):
         raise TypeError(f"{function}: argument {name}: expected a variable, got {type(value).__name__}")
     if not isinstance(value, Variable) or value._edge is None:
+        where = "" if modes.current().enabled else ", and under no_grad nothing is"
         raise RuntimeError(
-            f"{function}: argument {name}: no gradient reaches it: it is no variable that requires one, nor computed of such"
+            f"{function}: argument {name}: no gradient reaches it: "
+            f"it is no variable that requires one, nor computed of such{where}"
         )
 
 
@@ -219,7 +222,8 @@ def _roots(function: str, name: str, tensors: Any, grads: Any) -> list[tuple[Any
                 raise ValueError(f"{function}: a complex variable needs a gradient; what decreases is a real number")
             continue
         instance(function, f"grads[{place}]", gradient, Array, "an array, or None")
-        if gradient.shape != one.shape or gradient.device is not one.device:
+        is_other = gradient.shape != one.shape or gradient.device is not one.device
+        if is_other or (gradient.dtype.kind == "c" and one.dtype.kind != "c"):
             wanted = one._plain._describe()
             raise ValueError(f"{function}: grads[{place}]: expected one like an {wanted}, got an {gradient._describe()}")
     return list(zip(several, given, strict=True))

@@ -103,6 +103,20 @@ async def test_checks(check: Any) -> None:
         await check(lambda x: 3, [a_leaf()])
 
 
+async def test_a_gradient_that_a_result_cannot_have() -> None:
+    """A complex one of a real result, whose other part would be lost; another precision is converted."""
+    x = a_leaf()
+    with pytest.raises(ValueError, match=r"backward: grads\[0\]: expected one like an .*float64.*, got an .*complex128"):
+        await autograd.backward(x * 2.0, aiodev.ones(x.shape, "complex128", "cpu"))
+    await autograd.backward(x * 2.0, aiodev.ones(x.shape, "float32", "cpu"))
+    assert x.grad.dtype == x.dtype and set(await x.grad.tolist()) == {2.0}
+
+
+async def test_where_nothing_is_recorded() -> None:
+    with autograd.no_grad(), pytest.raises(RuntimeError, match=r"grad: .* no gradient reaches it: .*no_grad"):
+        await autograd.value_and_grad(lambda x: x.sum())(a_leaf())
+
+
 def test_what_a_checkpoint_calls() -> None:
     with pytest.raises(TypeError, match="checkpoint: argument function: expected a function"):
         autograd.checkpoint(3, a_leaf())  # type: ignore[arg-type]
