@@ -206,6 +206,8 @@ class Device(Struct, alignment=64):
 
     gone: Atomic[int] = words(PRIORITIES, line=True)  #: how often one has ceased to be; written without the lock
 
+    full: Atomic[int] = words(PRIORITIES, line=True)  #: ranges that have as many members as there are workers
+
 
 class Queue(structs.Queue):
     """One stream's operations, in order."""
@@ -252,6 +254,7 @@ class Queue(structs.Queue):
     command: int  #: address of the slot in a log of the command at the cursor, which has begun; or 0
     joined: Worker | None  #: the worker that last became a member of one of its ranges
     joined_core: int  #: where it ran then
+    range_full: int  #: 1 while its range is one of ``Device.full``
 
 
 class Helper(Struct):

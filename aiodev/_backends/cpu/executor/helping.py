@@ -91,6 +91,7 @@ def help_with_range(helper: Helper, queue: Queue, value: int) -> int:
             outcome = REFUSED
         elif (
             cost <= (helper.until - now()) * 1000
+            and not outranked(range_device, queue)
             and has_its_turn(range_device, queue)
             and enter_range(range_device, queue)
         ):

@@ -376,6 +376,12 @@ def leave_range(helper: Helper | None, queue: Queue) -> bool:
             sleeper = pop_sleeper(device)
         elif not linked:
             queue.help_due.store(alone_until(device.crowd, now()))
+    if queue.range_full != 0 and members < device.workers:
+        queue.range_full = 0
+        full = device.full[queue.priority]
+        full.store(full.value - 1)
+        if sleeper is None and (over or helper is not None) and device.pending.value > queue.range_linked.value:
+            sleeper = pop_sleeper(device)  # what was outranked is so no longer, and we look for no work
     unlock(device.lock)
     wake_worker(sleeper)
     return over

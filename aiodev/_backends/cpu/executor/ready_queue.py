@@ -23,8 +23,8 @@ from aiodev._native.intrinsics import (
     sem_wait,
 )
 
-#: In place of work, where the only one is a range: this worker is to leave its core first, to the one that has the range; or to
-#: sleep, since there is a helper for each core that sleeping workers leave.
+#: In place of work: this worker is to leave its core first, to the one that has the range, if that is all there is; or to
+#: sleep, since there is a helper for each core that sleeping workers leave, or more urgent work has all cores.
 STEP_ASIDE, SLEEP = -1, -2
 
 
@@ -169,6 +169,8 @@ def take(device: Device, worker: Worker) -> int:
                 return queue.address + 1
             unlink_range(device, queue)
             queue = first(device, priority)
+        if device.full[priority].value != 0 and device.pending.value != 0:
+            return SLEEP
     return 0
 
 
@@ -203,6 +205,10 @@ def enter_range(device: Device, queue: Queue) -> bool:
     queue.range_members.value = members
     if members >= device.workers:
         unlink_range(device, queue)
+        if queue.range_full == 0:
+            queue.range_full = 1
+            full = device.full[queue.priority]
+            full.store(full.value + 1)
     else:
         move(device, queue)
     return True
@@ -396,8 +402,8 @@ def adapt_spin(worker: Worker) -> None:
 
 @inner
 def outranked(device: Device, queue: Queue) -> bool:
-    """Whether more urgent work than ``queue`` waits."""
-    for higher in range(queue.priority):  # noqa: SIM110  (native code has no generators)
-        if device.pending_by_priority[higher].load() != 0:
+    """Whether more urgent work than ``queue`` waits, or has all cores: one thread more would take one from it."""
+    for higher in range(queue.priority):
+        if device.pending_by_priority[higher].load() != 0 or device.full[higher].load() != 0:
             return True
     return False
