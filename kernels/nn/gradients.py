@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 import aiodev
+from aiodev.kernels.elementwise.conversion import astype
 from aiodev.kernels.elementwise.table import add, divide, multiply, sqrt, subtract
 from aiodev.kernels.elementwise.ufunc import differentiable
 from aiodev.kernels.linalg.products import matmul, vecdot
@@ -25,6 +28,16 @@ from aiodev.kernels.reductions import mean, sum, var
 #: Of a row: its gradient, the result, and what is summed along the axis.
 _softmax = differentiable("softmax_gradient", "({g0} - {total}) * {y}", ("g0", "total", "y"))
 _log_softmax = differentiable("log_softmax_gradient", "{g0} - lang.exp({y}) * {total}", ("g0", "total", "y"))
+
+#: Of a row that is divided by the root of its mean square; the mean of the former is the slope of the latter.
+_rms_slope = differentiable(
+    "rms_norm_slope", "{g0} * {weight} * np.divide({x}, {root})", ("g0", "weight", "x", "root")
+)
+_rms_row = differentiable(
+    "rms_norm_gradient",
+    "np.divide({g0} * {weight} - np.divide({x}, {root}) * {slope}, {root})",
+    ("g0", "weight", "x", "root", "slope"),
+)
 
 
 def _summed(first: Any, second: Any, axis: int) -> aiodev.Array:
@@ -54,6 +67,24 @@ def _across(g: Any, axis: int) -> aiodev.Array:
     return sum(g, axis=others) if others else g
 
 
+def _spread(x: Any) -> tuple[Any, Any]:
+    """The array as results are computed with, and in a dtype that has the squares of its elements and their sums, too."""
+    (wide,) = widened(x)
+    return wide, wide if x.dtype == np.float16 else astype(wide, np.float64, copy=False)
+
+
+def _root(square: Any, eps: float, dtype: Any) -> aiodev.Array:
+    """The root of a mean square, in the dtype of what it divides."""
+    return astype(sqrt(add(square, eps)), dtype, copy=False)
+
+
+def _normal(x: Any, axis: int, eps: float) -> tuple[aiodev.Array, aiodev.Array]:
+    """The elements of layer normalisation, and the deviation that they were divided by."""
+    x, spread = _spread(x)
+    deviation = _root(var(spread, axis=axis, keepdims=True), eps, x.dtype)
+    return divide(subtract(x, mean(x, axis=axis, keepdims=True)), deviation), deviation
+
+
 @layer_norm.operation.gradient
 def _layer_norm_gradient(g: Any, x: Any, weight: Any, shapes: Any, axis: int, eps: float) -> Any:
     """With ``n`` the normalised elements: ``(h - mean(h) - n mean(h n)) / σ`` for ``h = g weight``.
@@ -63,9 +94,8 @@ def _layer_norm_gradient(g: Any, x: Any, weight: Any, shapes: Any, axis: int, ep
     if x.size and not aiodev.capabilities(x.device).simt:
         made = layer_norm_gradients(g, x, weight, axis=axis, eps=eps)
         return made[0], None if weight is None else made[1], None if shapes["bias"] is None else made[2]
-    deviation = sqrt(add(var(x, axis=axis, keepdims=True), eps))
-    normal = divide(subtract(x, mean(x, axis=axis, keepdims=True)), deviation)
-    inner = g if weight is None else multiply(g, _along(weight, x, axis))
+    normal, deviation = _normal(x, axis, eps)
+    inner = widened(g)[0] if weight is None else multiply(g, _along(widened(weight)[0], x, axis))
     slope = divide(_summed(inner, normal, axis), float(x.shape[axis]))
     level = mean(inner, axis=axis, keepdims=True)
     of_x = divide(subtract(subtract(inner, level), multiply(normal, slope)), deviation)
@@ -77,10 +107,10 @@ def _layer_norm_gradient(g: Any, x: Any, weight: Any, shapes: Any, axis: int, ep
 @layer_norm_gradients.operation.gradient
 def _layer_norm_second_gradient(g: Any, grads: Any, x: Any, weight: Any, axis: int, eps: float) -> Any:
     """With ``F h`` what ``x`` gets from ``h``, linear and symmetric, and varying with ``n`` and ``σ``: ``dn = F dx``."""
-    outer, g_weight, g_bias = g[0], _along(g[1], x, axis), _along(g[2], x, axis)
+    outer, g_weight, g_bias, grads, x, weight = widened(*g, grads, x, weight)
+    g_weight, g_bias = _along(g_weight, x, axis), _along(g_bias, x, axis)
     inner = grads if weight is None else multiply(grads, _along(weight, x, axis))
-    deviation = sqrt(add(var(x, axis=axis, keepdims=True), eps))
-    normal = divide(subtract(x, mean(x, axis=axis, keepdims=True)), deviation)
+    normal, deviation = _normal(x, axis, eps)
     back = layer_norm_gradients(outer, x, axis=axis, eps=eps)[0]
     length = float(x.shape[axis])
     slope, other, size = (divide(_summed(*both, axis), length) for both in ((inner, normal), (outer, normal), (inner, back)))
@@ -95,11 +125,11 @@ def _layer_norm_second_gradient(g: Any, grads: Any, x: Any, weight: Any, axis: i
 def _rms_norm_gradient(g: Any, x: Any, weight: Any, axis: int, eps: float) -> Any:
     """With ``r`` the root: ``h / r - x mean(h x) / r³`` for ``h = g weight``."""
     length = float(x.shape[axis])
-    root = sqrt(add(divide(_summed(x, x, axis), length), eps))
-    normal = divide(x, root)
-    inner = g if weight is None else multiply(g, _along(weight, x, axis))
-    of_x = divide(subtract(inner, multiply(normal, divide(_summed(inner, normal, axis), length))), root)
-    return of_x, None if weight is None else _across(multiply(g, normal), axis)
+    wide, spread = _spread(x)
+    root = _root(divide(_summed(spread, spread, axis), length), eps, wide.dtype)
+    factor = 1.0 if weight is None else _along(weight, x, axis)
+    slope = mean(_rms_slope(g, factor, x, root), axis=axis, keepdims=True)
+    return _rms_row(g, factor, x, root, slope), None if weight is None else _across(multiply(g, divide(x, root)), axis)
 
 
 softmax.operation.gradient(x=_softmax_gradient)
