@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 import aiodev
 from aiodev.kernels.arguments import arrays_of, whole_number
 from aiodev.kernels.composed import composed
@@ -66,8 +68,10 @@ def cross_entropy(
     losses = where(counts, _losses(logits, where(counts, labels, 0)), 0.0)
     if reduction == "none":
         return losses
-    total = sum(losses)
-    return total if reduction == "sum" else divide(total, astype(count_nonzero(counts), total.dtype))
+    if reduction == "sum":
+        return sum(losses)
+    total = sum(losses, dtype=np.float64)  # which the dtype of the losses may not have, nor their number
+    return astype(divide(total, astype(count_nonzero(counts), np.float64)), losses.dtype, copy=False)
 
 
 def _losses(logits: aiodev.Array, labels: aiodev.Array) -> aiodev.Array:

@@ -73,3 +73,17 @@ async def test_gradients_of_long_rows_in_half_precision() -> None:
         found.append([await wide(own.grad), await wide(weight.grad)])
     for one, other in zip(*found, strict=True):
         np.testing.assert_allclose(one, other, 2e-3, 2e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+async def test_losses_of_many_labels(dtype: str) -> None:
+    """Their sum, and their number, may be beyond the dtype; the mean and its gradient are not."""
+    count = 70_001
+    logits, labels = variable(np.zeros((count, 4)), dtype), np.arange(count) % 4
+    labels[0] = -100
+    loss = kernels.cross_entropy(logits, aiodev.asarray(labels, device="cpu"), ignore_index=-100)
+    assert loss.dtype == logits.dtype and abs(await wide(loss) - np.log(4)) < 0.01
+    await loss.backward(kernels.astype(aiodev.asarray(1024.0, device="cpu"), dtype))
+    expected = (0.25 - (np.arange(4) == labels[:, None])) * 1024 / (count - 1)
+    expected[0] = 0
+    np.testing.assert_allclose(await wide(logits.grad), expected, 0.01)
