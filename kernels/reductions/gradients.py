@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import aiodev
+from aiodev import dtypes
 from aiodev.kernels.arguments import checked_axis
 from aiodev.kernels.elementwise.conversion import astype
 from aiodev.kernels.elementwise.table import divide, equal, multiply, subtract
@@ -43,9 +44,10 @@ def _count(shape: Shape, axis: Axis) -> int:
 
 def _extreme_gradient(g: Any, x: Any, result: Any, axis: Axis, keepdims: bool) -> aiodev.Array:
     """Elements that are the extreme share its gradient."""
-    chosen = astype(equal(x, broadcast_back(result, x.shape, axis, keepdims)), g.dtype)
-    number = sum(chosen, axis=axis, keepdims=keepdims)
-    return multiply(chosen, broadcast_back(divide(g, number), x.shape, axis, keepdims))
+    chosen = equal(x, broadcast_back(result, x.shape, axis, keepdims))
+    number = count_nonzero(chosen, axis=axis, keepdims=keepdims)
+    share = astype(divide(g, number), g.dtype)  # of float64, as a dtype of two bytes may not have the number
+    return multiply(astype(chosen, g.dtype), broadcast_back(share, x.shape, axis, keepdims))
 
 
 def _prod_gradient(g: Any, x: Any, axis: Axis, keepdims: bool) -> aiodev.Array:
@@ -86,12 +88,17 @@ def _std_gradient(g: Any, x: Any, result: Any, axis: Axis, correction: float, ke
     return _var_gradient(_of_root(g, result), x, axis, correction, keepdims)
 
 
+def _mean_gradient(g: Any, shapes: Any, axis: Axis, keepdims: bool) -> aiodev.Array:
+    """Each element's share, of which the factor is rounded once, with the gradient."""
+    count = _count(shapes["x"], axis)
+    if g.size and count:
+        wide = astype(g, dtypes.compute_dtype(g.dtype), copy=False)
+        g = astype(multiply(wide, 1.0 / count), g.dtype, copy=False)
+    return broadcast_back(g, shapes["x"], axis, keepdims)
+
+
 sum.operation.gradient(x=lambda g, shapes, axis, keepdims: broadcast_back(g, shapes["x"], axis, keepdims))
-mean.operation.gradient(
-    x=lambda g, shapes, axis, keepdims: broadcast_back(
-        multiply(g, 1.0 / _count(shapes["x"], axis)) if g.size and _count(shapes["x"], axis) else g, shapes["x"], axis, keepdims
-    )
-)
+mean.operation.gradient(x=_mean_gradient)
 prod.operation.gradient(x=_prod_gradient)
 max.operation.gradient(x=_extreme_gradient)
 min.operation.gradient(x=_extreme_gradient)

@@ -87,3 +87,13 @@ async def test_losses_of_many_labels(dtype: str) -> None:
     expected = (0.25 - (np.arange(4) == labels[:, None])) * 1024 / (count - 1)
     expected[0] = 0
     np.testing.assert_allclose(await wide(logits.grad), expected, 0.01)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", ["max", "min", "mean"])
+async def test_shares_of_many_elements(name: str, dtype: str) -> None:
+    """How many share a gradient may be beyond the dtype, or its reciprocal have few digits in it."""
+    count, g = 1_000_003, 60_000.0
+    own = variable(np.ones(count), dtype)
+    await getattr(kernels, name)(own).backward(variable(g, dtype).detach())
+    np.testing.assert_allclose(await wide(own.grad), np.full(count, g / count), 0.005)
