@@ -97,6 +97,17 @@ def _quotients(x: Any, size: Any) -> Any:
     return complex(np.divide(x.real, size), np.divide(x.imag, size))
 
 
+def turn_of_angle(g: Any, a: Any, b: Any) -> Any:
+    """g b / (a² + b²), the change of atan2(a, b) with a; 0 where there is no angle, and of points that are infinitely far.
+
+    Neither overflows nor underflows in between, though the squares may.
+    """
+    size = np.maximum(abs(a), abs(b))
+    up, right = np.divide(a, size), np.divide(b, size)
+    turn = np.divide(np.divide(g * right, up * up + right * right), size)
+    return g * np.float32(0) if size == 0 or size == math.inf else turn
+
+
 def complex_power(a: Any, b: Any) -> Any:
     """NumPy's power of complex numbers: 0 of 0 for an exponent of a positive real part."""
     return a if a == 0 and b.real > 0 else lang.pow(a, b)
@@ -160,6 +171,7 @@ SCALARS = {
         moved_down,
         moved_up,
         times_left_out,
+        turn_of_angle,
         unsigned_power,
         unsigned_quotient,
         unsigned_rest,

@@ -85,7 +85,7 @@ floor_divide = _arithmetic.binary(
 hypot = _arithmetic.binary(
     "hypot", "lang.hypot({x1}, {x2})", np.hypot,
     "sqrt(x1² + x2²), without overflow in between.", "[3.0], [4.0]", "[5.]",
-    gradients=("np.divide({g} * {x1}, {result})", "np.divide({g} * {x2}, {result})"),
+    gradients=("{g} * np.divide({x1}, {result})", "{g} * np.divide({x2}, {result})"),
 )
 maximum = _arithmetic.binary(
     "maximum", "np.maximum({x1}, {x2})", np.maximum,
@@ -383,9 +383,18 @@ atan2 = _trigonometry.binary(
     "atan2", "lang.atan2({x1}, {x2})", np.arctan2,
     "The angle, from -π to π, of the point (x2, x1).", "[0.0], [1.0]", "[0.]",
     gradients=(
-        "np.divide({g} * {x2}, {x1} * {x1} + {x2} * {x2}) if {x1} != 0 or {x2} != 0 else {g} * np.float32(0)",
-        "-np.divide({g} * {x1}, {x1} * {x1} + {x2} * {x2}) if {x1} != 0 or {x2} != 0 else {g} * np.float32(0)",
+        "turn_of_angle({g}, {x1}, {x2})",
+        "-turn_of_angle({g}, {x2}, {x1})",
     ),
+)
+declare_call(
+    "turn_of_angle", ("turned", "x1", "x2"),
+    {
+        "turned": "turn_of_angle({g}, {x1}, {x2})",
+        "x1": "np.float32(-2) * turn_of_angle({g}, {x2}, {x1}) * turn_of_angle({turned}, {x1}, {x2})",
+        "x2": "turn_of_angle({g}, {x2}, {x1}) * turn_of_angle({turned}, {x2}, {x1})"
+        " - turn_of_angle({g}, {x1}, {x2}) * turn_of_angle({turned}, {x1}, {x2})",
+    },
 )
 atanh = _trigonometry.unary(
     "atanh", "lang.atanh({x})", np.arctanh,

@@ -97,3 +97,48 @@ async def test_shares_of_many_elements(name: str, dtype: str) -> None:
     own = variable(np.ones(count), dtype)
     await getattr(kernels, name)(own).backward(variable(g, dtype).detach())
     np.testing.assert_allclose(await wide(own.grad), np.full(count, g / count), 0.005)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+async def test_gradients_of_angles_of_points_near_and_far(dtype: str) -> None:
+    """The distance's square need not be a number of the dtype; infinitely far, and where there is no angle, they are 0."""
+    info = np.finfo(dtype)
+    tiny, huge = float(info.tiny), float(info.max)
+    near = [(4 * tiny, 0), (0, 4 * tiny), (-8 * tiny, 8 * tiny), (tiny**0.5, tiny**0.7), (1e-3, 2e-3), (3, -4)]
+    far = [(huge / 4, huge / 8), (huge, huge), (huge, -1), (2, huge**0.6)]
+    points = np.array([*near, *far], dtype)
+    y, x = points.astype(np.longdouble).T
+    squares = y * y + x * x  # of which longdouble has all
+    found = await angle_gradients(points)
+    with np.errstate(over="ignore", under="ignore"):
+        expected = np.stack([x / squares, -y / squares], 1).astype(dtype)
+    np.testing.assert_allclose(found, expected, 4 * info.eps, 4 * float(info.smallest_subnormal))
+    none = [(0, 0), (-0.0, 0), (np.inf, 1), (1, -np.inf), (-np.inf, np.inf)]
+    assert not (await angle_gradients(np.array(none, dtype))).any()
+    assert np.isnan(await angle_gradients(np.array([(np.nan, 1), (0, np.nan), (np.inf, np.nan)], dtype))).all()
+
+
+async def angle_gradients(points: HostArray) -> HostArray:
+    """Of points, one in each row."""
+    own = [variable(points[:, k], points.dtype) for k in range(2)]
+    found = await autograd.grad(kernels.atan2(*own).sum(), own)
+    return np.stack([await one.numpy() for one in found], 1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+async def test_second_gradients_of_angles_of_near_points(dtype: str) -> None:
+    """They are finite where the fourth power of the distance is not a number."""
+    size = {"float32": 1e-15, "float64": 1e-120}[dtype]
+    own = [variable(3 * size, dtype), variable(4 * size, dtype)]
+    (found,) = await autograd.grad(kernels.atan2(*own), own[:1], create_graph=True)
+    again = [await wide(one) for one in await autograd.grad(found, own)]
+    np.testing.assert_allclose(np.array(again) * size**2, [-24 / 625, -7 / 625], 1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+async def test_gradients_of_distances_that_are_large(dtype: str) -> None:
+    """A gradient times a side need not be a number of the dtype."""
+    size = float(np.finfo(dtype).max) / 10
+    own = [variable(3 * size, dtype), variable(4 * size, dtype)]
+    await kernels.hypot(*own).backward(variable(10.0, dtype).detach())
+    np.testing.assert_allclose([await wide(one.grad) for one in own], [6.0, 8.0], 1e-5)
