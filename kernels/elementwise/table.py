@@ -134,17 +134,20 @@ pow = _arithmetic.binary(
     gradients=(
         {
             "": "{g} * {x2} * lang.pow({x1}, {x2} - np.float32(1)) if {x2} != 0 else {g} * np.float32(0)",
-            "c": "{g} * {x2} * complex_power({x1}, {x2} - np.float32(1))",
+            "c": "{g} * {x2} * complex_power({x1}, {x2} - np.float32(1)) if {x2} != 0 else {g} * np.float32(0)",
         },
         {
             "": "{g} * {result} * lang.log({x1}) if {x1} != 0 or {x2} < 0 else {g} * np.float32(0)",
-            "c": "{g} * {result} * lang.log({x1})",
+            "c": "{g} * {result} * lang.log({x1}) if {x1} != 0 or ({x2} != 0 and {x2}.real <= 0) else {g} * np.float32(0)",
         },
     ),
 )
 declare_call(
     "complex_power", ("x1", "x2"),
-    {"x1": "{g} * {x2} * complex_power({x1}, {x2} - np.float32(1))", "x2": "{g} * {result} * lang.log({x1})"},
+    {
+        "x1": "{g} * {x2} * complex_power({x1}, {x2} - np.float32(1)) if {x2} != 0 else {g} * np.float32(0)",
+        "x2": "{g} * {result} * lang.log({x1}) if {x1} != 0 or ({x2} != 0 and {x2}.real <= 0) else {g} * np.float32(0)",
+    },
 )
 reciprocal = _arithmetic.unary(
     "reciprocal", {"": "np.reciprocal({x})", "i": "whole_inverse({x})", "u": "whole_inverse({x})"}, np.reciprocal,

@@ -220,3 +220,19 @@ async def test_operations_that_say_nothing_of_complex_numbers_are_refused() -> N
     copied.operation.forget()
     copied.operation.holomorphic = True
     await autograd.gradcheck(copied, [number])
+
+
+@pytest.mark.parametrize("exponent", [0, 1, 2, 3])
+async def test_powers_of_zero(exponent: int) -> None:
+    """Of whole exponents the gradient at 0 is that of the polynomial, and so are its own; PyTorch has NaN for some."""
+    x = autograd.Variable(on_device([0j, 1 + 2j]))
+    power = autograd.Variable(on_device(np.full(2, exponent + 0j)))
+    ones = on_device(np.ones(2, "c16"))
+    found = await autograd.grad(x**power, [x, power], ones, create_graph=True)
+    (again,) = await autograd.grad(found[0], [x], ones)
+    values = np.array([0j, 1 + 2j])
+    slope, bend = (np.polyder([1] + [0] * exponent, times) for times in (1, 2))
+    np.testing.assert_allclose(await found[0].numpy(), np.conj(np.polyval(slope, values)), 1e-12, 1e-12)
+    np.testing.assert_allclose(await again.numpy(), np.conj(np.polyval(bend, values)), 1e-12, 1e-12)
+    expected = np.conj([0, values[1] ** exponent * np.log(values[1])])
+    np.testing.assert_allclose(await found[1].numpy(), expected, 1e-12, 1e-12)
