@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 import aiodev
+from aiodev import dtypes
 from aiodev.kernels.arguments import checked_axis, repeated
-from aiodev.kernels.elementwise.conversion import where
+from aiodev.kernels.elementwise.conversion import astype, convert_elements, where
 from aiodev.kernels.elementwise.table import add, imag, multiply, not_equal, real, subtract
 from aiodev.kernels.indexing import bodies, search
 from aiodev.kernels.indexing.put import scatter_add
@@ -27,13 +28,13 @@ def scattered(
     call: aiodev.Call, values: aiodev.Array, indices: aiodev.Array, /, *, shape: tuple[int, ...], axis: int | None, mode: str
 ) -> aiodev.Array:
     """Zeros of a shape, with values added at indices along an axis."""
-    result = aiodev.zeros(shape, values.dtype, values.device)
     if not values.size:
-        return result
+        return aiodev.zeros(shape, values.dtype, values.device)
     if values.dtype.kind == "c":  # whose parts are added atomically, by themselves
         parts = [scattered(part(values), indices, shape=shape, axis=axis, mode=mode) for part in (real, imag)]
         return add(parts[0], multiply(parts[1], 1j))
-    return scatter_add(result, indices, values, axis=axis, mode=mode)
+    result = aiodev.zeros(shape, dtypes.compute_dtype(values.dtype), values.device)  # and rounded once
+    return astype(scatter_add(result, indices, values, axis=axis, mode=mode), values.dtype, copy=False)
 
 
 scattered.operation.gradient(
@@ -49,8 +50,11 @@ def scattered_along(
     at = checked_axis("scatter_along_axis", axis, values.ndim)
     out = call.new((*values.shape[:at], length, *values.shape[at + 1 :]), values.dtype)
     if out.size:
-        arrays = [middle(call, x, at) for x in (repeated(indices, values.shape), values, out)]
+        sums = call.scratch(out.shape, dtypes.compute_dtype(out.dtype)) if dtypes.is_stored_only(out.dtype) else out
+        arrays = [middle(call, x, at) for x in (repeated(indices, values.shape), values, sums)]
         call.launch(bodies.add_along, (arrays[2].shape[0], arrays[2].shape[2]), mode_of("take_along_axis", mode), *arrays)
+        if sums is not out:
+            call.launch(convert_elements, out.size, sums.reshape(out.size), out.reshape(out.size))
     return out
 
 

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 import aiodev
+from aiodev import dtypes
 from aiodev.kernels.arguments import delivered, packed_out
-from aiodev.kernels.elementwise.conversion import astype
+from aiodev.kernels.elementwise.conversion import astype, convert_elements
 from aiodev.kernels.indexing import bodies
 from aiodev.kernels.indexing.put import add_in_order
 from aiodev.kernels.indexing.take import check_length
@@ -72,6 +73,10 @@ def embedding_of_weight(
         call.launch(note_places, count, rows, flat, places)
         order = argsort(places)
         call.launch(add_sorted, (rows, width), astype(order, np.int64), places, given, result)
+    elif dtypes.is_stored_only(result.dtype):
+        sums = call.scratch(shape, dtypes.compute_dtype(result.dtype))
+        add_in_order(call, flat, given, sums)
+        call.launch(convert_elements, result.size, sums.reshape(result.size), result.reshape(result.size))
     else:
         add_in_order(call, flat, given, result)
     return result

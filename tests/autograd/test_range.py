@@ -142,3 +142,26 @@ async def test_gradients_of_distances_that_are_large(dtype: str) -> None:
     own = [variable(3 * size, dtype), variable(4 * size, dtype)]
     await kernels.hypot(*own).backward(variable(10.0, dtype).detach())
     np.testing.assert_allclose([await wide(one.grad) for one in own], [6.0, 8.0], 1e-5)
+
+
+#: By name, what takes rows of a table.
+TAKEN: dict[str, Callable[[Any, Any], Any]] = {
+    "embedding": lambda table, rows: kernels.embedding(rows, table),
+    "take": lambda table, rows: kernels.take(table, rows, axis=0),
+    "take_along_axis": lambda table, rows: kernels.take_along_axis(table, rows[:, None], axis=0),
+    "getitem": lambda table, rows: table[rows],
+}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", TAKEN)
+async def test_gradients_of_rows_that_are_taken_often(name: str, dtype: str) -> None:
+    """They are added up in single precision, and rounded once: to a sum in two bytes little ones add nothing."""
+    width = 1 if name == "take_along_axis" else 3
+    for count in (40, 3000, 20_000):
+        table, rows = variable(np.zeros((4, width)), dtype), np.arange(count) % 3 // 2 * 2
+        taken = TAKEN[name](table, aiodev.asarray(rows, device="cpu"))
+        await taken.backward(kernels.astype(aiodev.ones(taken.shape, device="cpu"), dtype))
+        expected = np.bincount(rows, minlength=4)[:, None].repeat(width, 1)
+        assert table.grad.dtype == table.dtype
+        np.testing.assert_allclose(await wide(table.grad), expected, {"float16": 1e-3, "bfloat16": 1e-2}[dtype])
