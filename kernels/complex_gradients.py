@@ -14,9 +14,9 @@ from typing import Any
 import aiodev
 from aiodev.kernels.creation import tril, triu
 from aiodev.kernels.elementwise import conversion, table
-from aiodev.kernels.elementwise.conversion import where
+from aiodev.kernels.elementwise.conversion import of_parts, where
 from aiodev.kernels.elementwise.difference import differences
-from aiodev.kernels.elementwise.table import conj, divide, equal, multiply, real, subtract
+from aiodev.kernels.elementwise.table import conj, divide, equal, imag, multiply, real, subtract
 from aiodev.kernels.indexing import gradients as indexing
 from aiodev.kernels.indexing.take import take, take_along_axis
 from aiodev.kernels.linalg import factorizations, inverses, vector_norm
@@ -66,7 +66,8 @@ def _sign_gradient(g: Any, x: Any, result: Any) -> Any:
 
 _by_kind(_operation(table.abs), lambda g, x, result: multiply(g, table.sign(x)))
 _by_kind(_operation(table.sign), _sign_gradient)
-_by_kind(_operation(table.imag), lambda g, x, result: multiply(g, 1j))
+_operation(of_parts).gradient(x1=lambda g: real(g), x2=lambda g: imag(g))
+_by_kind(_operation(table.imag), lambda g, x, result: of_parts(0.0, g))
 _by_kind(_operation(table.conj), lambda g, x, result: conj(g))
 
 for _name in _HOLOMORPHIC.split():
@@ -78,7 +79,8 @@ for _holomorphic in (
 ):  # fmt: skip
     _operation(_holomorphic).holomorphic = True
 for _own in (
-    table.abs, table.sign, table.imag, table.real, table.conj, vecdot, vector_norm, var, std, cholesky, eigvalsh, svdvals,
-    factorizations._eigh, factorizations._svd, factorizations._qr, inverses._pinv, inverses._slogdet, inverses._identities,
+    table.abs, table.sign, table.imag, table.real, table.conj, of_parts, vecdot, vector_norm, var, std, cholesky, eigvalsh,
+    svdvals, factorizations._eigh, factorizations._svd, factorizations._qr, inverses._pinv, inverses._slogdet,
+    inverses._identities,
 ):  # fmt: skip
     _operation(_own).holomorphic = False

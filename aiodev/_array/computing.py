@@ -10,7 +10,7 @@ from typing import Any
 
 from aiodev._core.sigint import import_whole
 
-__all__ = ["indexing", "kernels", "namespace"]
+__all__ = ["gradients", "indexing", "kernels", "namespace"]
 
 
 class _Functions:
@@ -27,6 +27,7 @@ class _Functions:
 
 kernels = _Functions("aiodev.kernels")
 indexing = _Functions("aiodev.kernels.indexing.advanced")
+gradients = _Functions("aiodev.kernels.indexing.gradients")
 
 
 def namespace() -> Any:

@@ -13,9 +13,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from aiodev._array.array import Array
-from aiodev._array.computing import kernels
+from aiodev._array.computing import gradients, kernels
 from aiodev._array.creation import zeros
-from aiodev._array.dtypes import compute_dtype, row_of
+from aiodev._array.dtypes import row_of
 from aiodev._array.form import Form
 from aiodev._array.layout import Shape
 from aiodev._autograd import modes
@@ -518,18 +518,8 @@ def _places(form: Form, index: Any) -> Array:
 def _scattered_at(gradient: Any, places: Array, form: Form) -> Any:
     """Zeros of a form, with a gradient added at places of its elements."""
     plain = plain_of(gradient)
-    if not places.size:
-        made = zeros(form.shape, plain.dtype, plain.device)
-    else:
-        flat = places.reshape(places.size), plain.reshape(plain.size)
-        if plain.dtype.kind == "c":  # whose parts are added atomically, by themselves
-            parts = zeros((2, *form.shape), kernels.real(plain[..., None]).dtype, plain.device)
-            kernels.scatter_add(parts[0], flat[0], kernels.real(flat[1]))
-            kernels.scatter_add(parts[1], flat[0], kernels.imag(flat[1]))
-            made = kernels.add(parts[0], kernels.multiply(parts[1], 1j))
-        else:
-            sums = zeros(form.shape, compute_dtype(plain.dtype), plain.device)
-            made = kernels.astype(kernels.scatter_add(sums, *flat), plain.dtype, copy=False)
+    flat = plain.reshape(plain.size), places.reshape(places.size)
+    made = gradients.scattered(*flat, shape=(form.size,), axis=0, mode="raise").reshape(form.shape)
     recorded = gradient.__class__ is Variable and _is_recorded(gradient)
     return record_linear("scatter", gradient, made, lambda g: kernels.take(g, places)) if recorded else made
 

@@ -15,7 +15,7 @@ from aiodev.kernels.arguments import array_of, dtype_of
 from aiodev.kernels.elementwise.ufunc import DType, Elementwise, Operand
 from aiodev.kernels.warmup import COMMON_DTYPES, register_sample
 
-__all__ = ["astype", "clip", "convert", "convert_elements", "where"]
+__all__ = ["astype", "clip", "convert", "convert_elements", "of_parts", "where"]
 
 
 def _types_of_where(*kinds: Any) -> Sequence[DType]:
@@ -29,6 +29,12 @@ def _types_of_clip(*kinds: Any) -> Sequence[DType]:
     """The common type of what is limited and its bounds."""
     result = functools.reduce(lambda one, other: dtypes.resolve(np.maximum, one, other)[2], kinds)
     return [result] * (len(kinds) + 1)
+
+
+def _types_of_parts(*kinds: Any) -> Sequence[DType]:
+    """The common type of both parts, and that of the complex number."""
+    part = dtypes.result_type(*kinds)
+    return part, part, np.result_type(part, np.complex64)
 
 
 _where = Elementwise(
@@ -56,6 +62,8 @@ _clip_above = Elementwise(
     derivatives={"x": "{g} if {x} <= {max} else np.float32(0)", "max": "np.float32(0) if {x} <= {max} else {g}"},
 ).function  # fmt: skip
 _copy = Elementwise("clip", "{x}", ("x",), _types_of_clip, derivatives={"x": "{g}"}).function
+#: A complex number of its parts, either of which may be infinite: nothing is multiplied.
+of_parts = Elementwise("of_parts", "complex({x1}, {x2})", ("x1", "x2"), _types_of_parts).function
 _conversions: dict[DType, Callable[..., aiodev.Array]] = {}
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import aiodev
 from aiodev import dtypes
 from aiodev.kernels.arguments import checked_axis, repeated
-from aiodev.kernels.elementwise.conversion import astype, convert_elements, where
-from aiodev.kernels.elementwise.table import add, imag, multiply, not_equal, real, subtract
+from aiodev.kernels.elementwise.conversion import astype, convert_elements, of_parts, where
+from aiodev.kernels.elementwise.table import imag, not_equal, real, subtract
 from aiodev.kernels.indexing import bodies, search
 from aiodev.kernels.indexing.put import scatter_add
 from aiodev.kernels.indexing.search import searchsorted
@@ -32,7 +32,7 @@ def scattered(
         return aiodev.zeros(shape, values.dtype, values.device)
     if values.dtype.kind == "c":  # whose parts are added atomically, by themselves
         parts = [scattered(part(values), indices, shape=shape, axis=axis, mode=mode) for part in (real, imag)]
-        return add(parts[0], multiply(parts[1], 1j))
+        return of_parts(*parts)
     result = aiodev.zeros(shape, dtypes.compute_dtype(values.dtype), values.device)  # and rounded once
     return astype(scatter_add(result, indices, values, axis=axis, mode=mode), values.dtype, copy=False)
 

@@ -13,7 +13,7 @@ from typing import Any
 import aiodev
 from aiodev.kernels.arguments import checked_axis
 from aiodev.kernels.creation import eye, tril
-from aiodev.kernels.elementwise.conversion import astype, where
+from aiodev.kernels.elementwise.conversion import astype, of_parts, where
 from aiodev.kernels.elementwise.table import (
     abs,
     add,
@@ -160,7 +160,7 @@ def _slogdet_gradient(g: Any, x: Any, result: Any) -> aiodev.Array:
     """The logarithm follows the real part of ``tr(A^-1 dA)``, and the sign of a complex determinant the imaginary one."""
     whole = g[1]
     if x.dtype.kind == "c":
-        whole = add(whole, multiply(imag(multiply(g[0], conj(result[0]))), 1j))
+        whole = of_parts(whole, imag(multiply(g[0], conj(result[0]))))
     return multiply(expand_dims(expand_dims(whole, axis=-1), axis=-1), adjoint(inv(x)))
 
 

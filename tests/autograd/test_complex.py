@@ -236,3 +236,33 @@ async def test_powers_of_zero(exponent: int) -> None:
     np.testing.assert_allclose(await again.numpy(), np.conj(np.polyval(bend, values)), 1e-12, 1e-12)
     expected = np.conj([0, values[1] ** exponent * np.log(values[1])])
     np.testing.assert_allclose(await found[1].numpy(), expected, 1e-12, 1e-12)
+
+
+TAKING: dict[str, Callable[[Any], Any]] = {
+    "take": lambda x: kernels.take(x, on_device([0, 1, 1]), axis=0),
+    "getitem": lambda x: x[on_device([0, 1, 1])],
+    "pad": lambda x: kernels.pad(x, (0, 1), "edge"),
+}
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("name", TAKING)
+async def test_infinite_parts_stay_with_their_numbers(name: str, dtype: str) -> None:
+    """Both parts are added up by themselves, and nothing is multiplied."""
+    own = autograd.Variable(on_device(np.ones(2, dtype)))
+    given = np.array([complex(2, np.inf), complex(-np.inf, 1), complex(1, 3)], dtype)
+    await TAKING[name](own).backward(on_device(given))
+    found = await own.grad.numpy()
+    assert found.dtype == dtype and found.tolist() == [complex(2, np.inf), complex(-np.inf, 4)]
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+async def test_an_infinite_gradient_of_an_imaginary_part(dtype: str) -> None:
+    """It has no real part, and the gradient of it is the imaginary part of what comes."""
+    own = autograd.Variable(on_device(np.ones(2, dtype)))
+    part = kernels.imag(own)
+    given = autograd.Variable(on_device(np.array([-np.inf, 2]).astype(part.dtype)))
+    (found,) = await autograd.grad(part, [own], given, create_graph=True)
+    assert (await found.numpy()).tolist() == [complex(0, -np.inf), 2j]
+    (again,) = await autograd.grad(found, [given], on_device(np.array([3 + 4j, 5 - 6j], dtype)))
+    assert again.dtype == part.dtype and await again.tolist() == [4, -6]
