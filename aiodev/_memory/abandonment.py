@@ -80,7 +80,7 @@ class Abandonment(Block):
             return True
         if any(timeline.counters[COMPLETED] < value for timeline, value in points.items()):
             return False
-        return self._settle()
+        return self._give_back()
 
     def note_release(self) -> None:
         """One of the pool's buffers was released."""
@@ -96,7 +96,7 @@ class Abandonment(Block):
             pass
         self.released += 1
         if not self.points and 2 * self.released >= self.living:
-            self._settle()
+            self._give_back()
 
     def note(self) -> None:
         """Note what uses the pool's memory (lock held), when what was free has gone back."""
@@ -111,7 +111,7 @@ class Abandonment(Block):
         points, self.living, is_stale = pool.segments.left_over()
         self._wait_for({} if is_stale else points or None)
 
-    def _settle(self) -> bool:
+    def _give_back(self) -> bool:
         pool = self._pool
         with sigint_held:
             if not pool.lock.acquire(blocking=False):

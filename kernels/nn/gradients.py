@@ -67,7 +67,7 @@ def _across(g: Any, axis: int) -> aiodev.Array:
     return sum(g, axis=others) if others else g
 
 
-def _spread(x: Any) -> tuple[Any, Any]:
+def _for_squares(x: Any) -> tuple[Any, Any]:
     """The array as results are computed with, and in a dtype that has the squares of its elements and their sums, too."""
     (wide,) = widened(x)
     return wide, wide if x.dtype == np.float16 else astype(wide, np.float64, copy=False)
@@ -80,7 +80,7 @@ def _root(square: Any, eps: float, dtype: Any) -> aiodev.Array:
 
 def _normal(x: Any, axis: int, eps: float) -> tuple[aiodev.Array, aiodev.Array]:
     """The elements of layer normalisation, and the deviation that they were divided by."""
-    x, spread = _spread(x)
+    x, spread = _for_squares(x)
     deviation = _root(var(spread, axis=axis, keepdims=True), eps, x.dtype)
     return divide(subtract(x, mean(x, axis=axis, keepdims=True)), deviation), deviation
 
@@ -125,7 +125,7 @@ def _layer_norm_second_gradient(g: Any, grads: Any, x: Any, weight: Any, axis: i
 def _rms_norm_gradient(g: Any, x: Any, weight: Any, axis: int, eps: float) -> Any:
     """With ``r`` the root: ``h / r - x mean(h x) / r³`` for ``h = g weight``."""
     length = float(x.shape[axis])
-    wide, spread = _spread(x)
+    wide, spread = _for_squares(x)
     root = _root(divide(_summed(spread, spread, axis), length), eps, wide.dtype)
     factor = 1.0 if weight is None else _along(weight, x, axis)
     slope = mean(_rms_slope(g, factor, x, root), axis=axis, keepdims=True)
