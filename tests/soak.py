@@ -450,6 +450,9 @@ def interrupts_here(choose: random.Random) -> None:
         except KeyboardInterrupt:
             armed = False
             seen += 1
+        except aiodev.DependencyError as error:  # who waits next is told of a launch that was cut off as it was submitted
+            armed = False
+            assert "its submission was interrupted" in str(error), error
         assert aiodev.Stream("cpu").call(sum, [1, 2]).synchronize_blocking(STALL) == 3
     print(seen)
 
