@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -294,10 +295,8 @@ def asarray(obj: Any, dtype: Any = None, device: DeviceLike | None = None, *, co
         return _shared(convert.call(array, other) if array.__class__ is Array else array.astype(other), device, None)
     wanted = None if dtype is None else parse_dtype(dtype)
     obj = _seen_by_numpy(obj)
-    if isinstance(obj, list | tuple) and obj and isinstance(obj[0], Array):
-        for one in obj:
-            if isinstance(one, Array):
-                one._plainly("an array of variables but by kernels.stack")
+    if isinstance(obj, list | tuple) and "aiodev._autograd.variable" in sys.modules:  # else there are no variables
+        _refuse_recorded(obj)
     if copy is False:
         host = _on_host(obj, wanted)
         if host is not obj:
@@ -316,6 +315,17 @@ def asarray(obj: Any, dtype: Any = None, device: DeviceLike | None = None, *, co
         raise TypeError(f"asarray: argument obj: {host.dtype} cannot become {wanted}; complex numbers have two parts")
     stream = current_stream(device)
     return host_values.array_of(host, wanted or parse_dtype(host.dtype), stream, isinstance(obj, _PLAIN))
+
+
+def _refuse_recorded(sequence: Sequence[Any]) -> None:
+    """Raise RuntimeError where there are variables, at any depth, whose numbers alone the array would have."""
+    kinds = set(map(type, sequence))
+    if any(issubclass(kind, Array | list | tuple) for kind in kinds):
+        for one in sequence:
+            if isinstance(one, Array):
+                one._plainly("asarray of variables, unlike kernels.stack of them,")
+            elif isinstance(one, list | tuple):
+                _refuse_recorded(one)
 
 
 def _on_host(obj: Any, dtype: DType | None) -> np.ndarray[Any, DType]:

@@ -296,8 +296,9 @@ async def test_an_index_is_as_it_was_in_the_forward(kind: str) -> None:
 async def test_arrays_are_not_made_of_variables_without_a_word() -> None:
     """Where that is recorded; else they are of their numbers."""
     x = a_leaf()
-    with pytest.raises(RuntimeError, match=r"kernels\.stack"):
-        aiodev.asarray([1.0, x[0]][::-1])
+    for given in ([x[0], 1.0], [1.0, x[0]], ([1.0, 2.0], [3.0, x[0]])):
+        with pytest.raises(RuntimeError, match=r"unlike kernels\.stack of them, is not recorded"):
+            aiodev.asarray(given)
     with pytest.raises(RuntimeError, match="full of a variable is not recorded"):
         aiodev.full(2, x[0], device="cpu")
     with autograd.no_grad():

@@ -168,6 +168,41 @@ async def test_bounded_streams_are_captured(own: bool) -> None:
     assert await y.tolist() == list(expected + expected @ expected)
 
 
+@settings(max_examples=examples(30), deadline=None)
+@given(st.integers(1, 4), st.lists(st.one_of(st.just("release"), st.integers(1, 3), st.lists(st.integers(0, 3), max_size=3))))
+def test_blocks_at_random_follow_a_count(maxsize: int, steps: list[Any]) -> None:
+    """So many calls by themselves, blocks with blocks in them, and the stream's work let go from time to time."""
+    stream, seen, expected, pending = aiodev.Stream("cpu", maxsize=maxsize), list[int](), list[int](), 1
+    latch = Latch(stream)
+
+    def submit(calls: int) -> None:
+        for _ in range(calls):
+            stream.call(seen.append, len(expected))
+            expected.append(len(expected))
+
+    for step in steps:
+        if step == "release":
+            latch.release()
+            stream.synchronize_blocking(60)
+            latch, pending = Latch(stream), 1
+        elif isinstance(step, int):
+            for _ in range(step):
+                with contextlib.nullcontext() if pending < maxsize else pytest.raises(aiodev.StreamFullError):
+                    submit(1)
+                    pending += 1
+        else:
+            with contextlib.nullcontext() if pending < maxsize else pytest.raises(aiodev.StreamFullError):
+                with stream.as_one():
+                    for calls in step:
+                        with stream.as_one():
+                            submit(calls)
+                pending += sum(step) > 0
+        assert (stream.qsize(), stream.full()) == (pending, pending == maxsize)
+    latch.release()
+    stream.synchronize_blocking(60)
+    assert seen == expected and stream.empty()
+
+
 def test_blocks_of_threads_count_as_one_each() -> None:
     """Whichever operation is whose; and a block that another thread leaves is left."""
     stream, together = aiodev.Stream("cpu", maxsize=3), threading.Barrier(2)
