@@ -23,6 +23,7 @@ from aiodev._backends.cpu.portable.executor import PortableExecutor
 from aiodev._backends.cpu.structs import Device, Queue
 from aiodev._backends.cpu.tuning import SLICE
 from aiodev._backends.executor.structs import NEVER
+from aiodev._core.backend.interface import Command
 from aiodev._native.fields import sizeof
 
 US = 1_000
@@ -131,6 +132,21 @@ def test_a_long_kernel_gives_way_between_its_indices(board: Board) -> None:
             board.submit("short", 0, then=done.set)
 
     board.submit("long", 500 * US, 100, submit)
+    assert done.wait(30)
+    assert board.log.index("short") <= 8
+
+
+def test_a_graph_gives_way_between_its_commands(board: Board) -> None:
+    """It is one operation, which may be as long as all the kernels in it."""
+    done = threading.Event()
+
+    def submit() -> None:
+        if board.log == ["long"]:
+            board.submit("short", 0, then=done.set)
+
+    command = Command("launch", board.entry("long", 500 * US, submit), 1, b"")
+    buffer, _ = board.executor.create_buffer(0, [command] * 100)
+    board.executor.execute(board.queue(), buffer, b"")
     assert done.wait(30)
     assert board.log.index("short") <= 8
 

@@ -11,8 +11,10 @@ from interpreted import World
 from pieces import MS, PATIENCE, Entry, started
 
 from aiodev._backends.cpu.executor import helping, ready_queue, worker as worker_module
+from aiodev._backends.cpu.executor.executor import NativeExecutor
 from aiodev._backends.cpu.structs import Device, KernelRecord, Queue, Worker
 from aiodev._backends.cpu.tuning import BRIEF, DRAINED, OFFER
+from aiodev._core.backend.interface import Command
 
 
 def test_a_worker_that_looks_for_work_offers_its_core_after_a_while() -> None:
@@ -208,7 +210,42 @@ def test_workers_beyond_the_limit_stay_asleep(queues: int) -> None:
         executor.limit_workers(2)
         assert run(20)
         executor.limit_workers(1)
+        await_sleepers(executor, 1)  # the second one looked for work on the queue that it served, and may have found it there
         assert not run(0.03)
+
+
+def await_sleepers(executor: NativeExecutor, count: int) -> None:
+    """Wait until so many workers sleep."""
+    until = time.monotonic() + PATIENCE / 1e9
+    while Device(executor._devices[0]).asleep < count:
+        assert time.monotonic() < until
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("captured", [False, True])
+def test_workers_beyond_the_limit_sleep_though_their_queues_are_never_empty(captured: bool) -> None:
+    """They leave what is still to be run to the others, in the midst of a graph, too."""
+    with started(2) as executor:
+        entry = Entry(executor, 100 * MS)
+        entry.before = lambda lo, hi: time.sleep(0.0001)
+        buffer, _ = executor.create_buffer(0, [Command("launch", entry.address, 1, b"")] * 2_000)
+        queues = [executor.create_queue(0, 0, False)[0] for _ in range(2)]
+        for queue in queues:
+            if captured:
+                executor.execute(queue, buffer, b"")
+            for _ in range(0 if captured else 2_000):
+                executor.launch(queue, entry.address, 1, b"", 0)
+        values = [executor.launch(queue, entry.address, 1, b"", 0) for queue in queues]
+        while len(entry.threads()) < 2:
+            time.sleep(0.001)
+        executor.limit_workers(1)
+        await_sleepers(executor, 1)
+        assert not any(executor.spin(queue, value, 0) for queue, value in zip(queues, values, strict=True))
+        seen = len(entry.pieces)
+        for queue, value in zip(queues, values, strict=True):
+            assert executor.spin(queue, value, PATIENCE)
+        later = {thread for thread, _, _ in entry.pieces[seen + 1 :]} - {threading.get_ident()}  # which helps
+        assert len(entry.pieces) == 4_002 and len(later) == 1
 
 
 def test_a_worker_beyond_the_limit_sleeps_though_work_waits() -> None:

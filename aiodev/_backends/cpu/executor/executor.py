@@ -183,7 +183,7 @@ class NativeExecutor(HostExecutor):
             worker.spin = nanoseconds
 
     def limit_workers(self, count: int) -> None:
-        """See the ABC. Those beyond that sleep once they look for work the next time."""
+        """See the ABC. Those beyond that sleep once they look for work the next time, or at the next look at the time."""
         self._limit = count
         self._have_asleep()
 

@@ -8,6 +8,7 @@ from aiodev._backends.cpu.executor.fairness import begin_turn, charge_spent, dep
 from aiodev._backends.cpu.executor.parallel_for import average, join_range, known_cost, run_chunk, run_kernel, time_left
 from aiodev._backends.cpu.executor.ready_queue import (
     find_work,
+    has_place,
     look_around,
     outranked,
     put_back,
@@ -94,11 +95,12 @@ def finish(device: Device, worker: Worker | None, queue: Queue, record: Record, 
         return True
     charge_spent(device, worker, queue)
     known = queue.pending.load()
-    if known == owed and bell is None and worker is not None and look_around(device, worker, queue, owed):
-        known = queue.pending.load()
-        if known > owed:
-            worker.idle = 0
-            send_another(device)
+    if known == owed and bell is None and worker is not None and has_place(device, device.asleep):
+        if look_around(device, worker, queue, owed):
+            known = queue.pending.load()
+            if known > owed:
+                worker.idle = 0
+                send_another(device)
     if known > owed:
         queue.known = known
         take_up(queue)
@@ -226,7 +228,7 @@ def note_duration(buffer: CommandBuffer) -> None:
 
 @inner
 def run_commands(device: Device, worker: Worker | None, helper: Helper | None, queue: Queue, value: int) -> bool:
-    """Run commands from the cursor on, all of them unless others are due or one is shared; as for ``step``.
+    """Run commands from the cursor on, all of them unless others are due, who then get the queue, or one is shared; as for ``step``.
 
     A helper runs the first one, which it has looked at, and short ones behind it.
     """
@@ -237,7 +239,8 @@ def run_commands(device: Device, worker: Worker | None, helper: Helper | None, q
         record = pass_command(queue, record)
     while record.mark <= OP_SIGNAL and queue.range_status.value == 0:
         if turn_is_over(device, worker, queue):
-            return True
+            hand_back(queue, helper is not None and helper.descriptor == -1)
+            return False
         if record.mark != OP_COMMAND:
             if helper is not None and helper.left < COMMAND:
                 helper.left = min(time_left(helper, now()), LOOK_EVERY)
@@ -387,12 +390,14 @@ def step(device: Device, worker: Worker | None, helper: Helper | None, queue: Qu
 
 @inner
 def turn_is_over(device: Device, worker: Worker | None, queue: Queue) -> bool:
-    """Whether the served queue gives way to another one."""
+    """Whether the served queue gives way to another one, or to nothing: its worker is beyond the limit, and is to sleep."""
     if outranked(device, queue):
         return True
     if queue.spent < LOOK:
         return False
     charge_spent(device, worker, queue)
+    if worker is not None and not has_place(device, device.asleep):
+        return True
     offer_core_in_turn(worker, None, queue, now())
     if is_ahead(device, queue, SLICE):
         return True
