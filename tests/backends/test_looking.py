@@ -222,18 +222,20 @@ def await_sleepers(executor: NativeExecutor, count: int) -> None:
         time.sleep(0.001)
 
 
-@pytest.mark.parametrize("captured", [False, True])
-def test_workers_beyond_the_limit_sleep_though_their_queues_are_never_empty(captured: bool) -> None:
-    """They leave what is still to be run to the others, in the midst of a graph, too."""
+@pytest.mark.parametrize("what", ["operations", "graph", "range"])
+def test_workers_beyond_the_limit_sleep_though_their_queues_are_never_empty(what: str) -> None:
+    """They leave what is still to be run to the others, in the midst of a graph or a range, too."""
     with started(2) as executor:
         entry = Entry(executor, 100 * MS)
-        entry.before = lambda lo, hi: time.sleep(0.0001)
+        entry.before = lambda lo, hi: time.sleep(0.0001 * (hi - lo))
         buffer, _ = executor.create_buffer(0, [Command("launch", entry.address, 1, b"")] * 2_000)
-        queues = [executor.create_queue(0, 0, False)[0] for _ in range(2)]
+        queues = [executor.create_queue(0, 0, False)[0] for _ in range(1 if what == "range" else 2)]
         for queue in queues:
-            if captured:
+            if what == "graph":
                 executor.execute(queue, buffer, b"")
-            for _ in range(0 if captured else 2_000):
+            if what == "range":
+                executor.launch(queue, entry.address, 4_000, b"", 0)
+            for _ in range(2_000 if what == "operations" else 0):
                 executor.launch(queue, entry.address, 1, b"", 0)
         values = [executor.launch(queue, entry.address, 1, b"", 0) for queue in queues]
         while len(entry.threads()) < 2:
@@ -245,7 +247,7 @@ def test_workers_beyond_the_limit_sleep_though_their_queues_are_never_empty(capt
         for queue, value in zip(queues, values, strict=True):
             assert executor.spin(queue, value, PATIENCE)
         later = {thread for thread, _, _ in entry.pieces[seen + 1 :]} - {threading.get_ident()}  # which helps
-        assert len(entry.pieces) == 4_002 and len(later) == 1
+        assert sum(hi - lo for _, lo, hi in entry.pieces) == 4_000 + len(queues) and len(later) == 1
 
 
 def test_a_worker_beyond_the_limit_sleeps_though_work_waits() -> None:

@@ -13,6 +13,7 @@ from aiodev._backends.cpu.executor.core_time import lost_time, offer_core, offer
 from aiodev._backends.cpu.executor.crowding import alone_until, note_calm
 from aiodev._backends.cpu.executor.fairness import arrive, charge, charge_spent, depart, is_ahead, move, spend
 from aiodev._backends.cpu.executor.ready_queue import (
+    has_place,
     link_range,
     outranked,
     pop_sleeper,
@@ -315,7 +316,7 @@ def join_range(device: Device, worker: Worker | None, helper: Helper | None, que
         if queue.range_members.load() > 1:
             note_calm(queue.range_device.crowd, after, elapsed)
         before = offer_core(worker, helper, queue, after)
-        if should_leave(device, queue):
+        if should_leave(device, worker, queue):
             break
     return leave_range(helper, queue)
 
@@ -343,9 +344,14 @@ def whole(chunk: int) -> int:
 
 
 @inner
-def should_leave(device: Device, queue: Queue) -> bool:
-    """Whether more urgent work waits, or a queue that is behind in virtual time; by a slice, if this is the only member."""
+def should_leave(device: Device, worker: Worker | None, queue: Queue) -> bool:
+    """Whether more urgent work waits, or a queue that is behind in virtual time; by a slice, if this is the only member.
+
+    Or whether its worker is beyond the limit.
+    """
     if outranked(device, queue) or device.stop.load() != 0:
+        return True
+    if worker is not None and not has_place(device, device.asleep):
         return True
     return is_ahead(device, queue, 0 if queue.range_members.load() > 1 else SLICE)
 

@@ -95,12 +95,12 @@ def finish(device: Device, worker: Worker | None, queue: Queue, record: Record, 
         return True
     charge_spent(device, worker, queue)
     known = queue.pending.load()
-    if known == owed and bell is None and worker is not None and has_place(device, device.asleep):
-        if look_around(device, worker, queue, owed):
-            known = queue.pending.load()
-            if known > owed:
-                worker.idle = 0
-                send_another(device)
+    looks = known == owed and bell is None and has_place(device, device.asleep)
+    if looks and worker is not None and look_around(device, worker, queue, owed):
+        known = queue.pending.load()
+        if known > owed:
+            worker.idle = 0
+            send_another(device)
     if known > owed:
         queue.known = known
         take_up(queue)
@@ -228,7 +228,7 @@ def note_duration(buffer: CommandBuffer) -> None:
 
 @inner
 def run_commands(device: Device, worker: Worker | None, helper: Helper | None, queue: Queue, value: int) -> bool:
-    """Run commands from the cursor on, all of them unless others are due, who then get the queue, or one is shared; as for ``step``.
+    """Run commands from the cursor on, all of them unless the queue gives way to others or one is shared; as for ``step``.
 
     A helper runs the first one, which it has looked at, and short ones behind it.
     """
