@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import sys
 import traceback
@@ -14,7 +13,7 @@ from aiodev._array.array import Array
 from aiodev._autograd.disposal import hand_on, sweep
 from aiodev._autograd.modes import Mode
 from aiodev._core import callsites
-from aiodev._core.arguments import function, is_kind
+from aiodev._core.arguments import callback
 from aiodev._core.errors import CaptureError
 from aiodev._core.finalizing import until_exit
 from aiodev._core.streams.stream import Stream
@@ -92,11 +91,7 @@ def hooked(table: dict[int, Any], hook: Callable[..., Any], caller: str = "regis
     Raises:
         TypeError: it is no function, or makes coroutines.
     """
-    function(caller, "hook", hook)
-    if is_kind(hook, inspect.iscoroutinefunction):
-        raise TypeError(
-            f"{caller}: {hook!r} makes coroutines, which nobody awaits; a Function may have a coroutine as its backward"
-        )
+    callback(caller, "hook", hook, "; a Function may have a coroutine as its backward")
     handle = object.__new__(HookHandle)
     handle._table, handle._key = table, number()
     table[handle._key] = hook

@@ -6,6 +6,7 @@ known, since many ask the same, it is None, and the message begins with the argu
 
 from __future__ import annotations
 
+import inspect
 import math
 import numbers
 import operator
@@ -145,6 +146,18 @@ def function(caller: str | None, name: str, value: T) -> T:
     """
     if not callable(value):
         raise refusal(caller, name, "a function", value)
+    return value
+
+
+def callback(caller: str, name: str, value: T, instead: str = "") -> T:
+    """What must be a function that is called, and does its work then; ``instead``: what to do with a coroutine function.
+
+    Raises:
+        TypeError: it is no function, or makes coroutines.
+    """
+    function(caller, name, value)
+    if is_kind(value, inspect.iscoroutinefunction):
+        raise TypeError(f"{caller}: {name} {value!r} makes coroutines, which nobody awaits{instead}")
     return value
 
 

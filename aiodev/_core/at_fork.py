@@ -64,7 +64,7 @@ def in_child(callback: Callable[[], T]) -> Callable[[], T]:
         It, so that this is a decorator.
 
     Raises:
-        TypeError: it is no function.
+        TypeError: it is no function, or makes coroutines.
 
     Example:
         >>> import aiodev
@@ -73,7 +73,7 @@ def in_child(callback: Callable[[], T]) -> Callable[[], T]:
         ... def forget() -> None:
         ...     tables.clear()
     """
-    _in_child.append(arguments.function("in_child", "callback", callback))
+    _in_child.append(arguments.callback("in_child", "callback", callback))
     return callback
 
 

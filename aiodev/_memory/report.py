@@ -230,7 +230,7 @@ def on_out_of_memory(hook: Callable[[Device, int], object], device: DeviceLike |
         What takes the hook away again.
 
     Raises:
-        TypeError: ``hook`` cannot be called.
+        TypeError: ``hook`` is no function, or makes coroutines.
 
     Example:
         >>> import aiodev
@@ -238,7 +238,7 @@ def on_out_of_memory(hook: Callable[[Device, int], object], device: DeviceLike |
         >>> remove = aiodev.memory.on_out_of_memory(lambda device, nbytes: cache.clear(), "cpu")
         >>> remove()
     """
-    arguments.function("on_out_of_memory", "hook", hook)
+    arguments.callback("on_out_of_memory", "hook", hook)
     hooks = allocator_for(device).slow_path.hooks
     registered = partial(hook)  # which equals no other, as the same function may be registered twice
     hooks.append(registered)

@@ -26,7 +26,7 @@ from types import CodeType, TracebackType
 from typing import Any, NoReturn
 
 from aiodev._core import callsites
-from aiodev._core.arguments import function, message, number
+from aiodev._core.arguments import callback, message, number
 from aiodev._core.at_fork import Whole
 from aiodev._core.waiting.loops import running_loop
 from aiodev._core.waiting.reactor import others_first
@@ -117,7 +117,7 @@ def detect_blocking(threshold: float = 0.1, report: Callable[[BlockingCall], obj
         an async context manager, which gives a :class:`BlockingDetector`.
 
     Raises:
-        TypeError: ``report`` cannot be called.
+        TypeError: ``report`` is no function, or makes coroutines.
         ValueError: ``threshold`` is not positive.
         RuntimeError: on entering, no loop of asyncio, uvloop or trio is running.
 
@@ -135,7 +135,7 @@ def detect_blocking(threshold: float = 0.1, report: Callable[[BlockingCall], obj
     if not 0 < threshold < math.inf:
         raise ValueError(message("detect_blocking", "threshold", "a positive number of seconds", threshold))
     if report is not None:
-        function("detect_blocking", "report", report)
+        callback("detect_blocking", "report", report)
     return BlockingDetector(threshold, report or _log)
 
 

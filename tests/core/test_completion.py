@@ -351,3 +351,23 @@ async def test_callbacks_take_turns(clock: Clock) -> None:
             while len(worked) < 16:
                 await anyio.lowlevel.checkpoint()
     assert len(set(worked)) == 16
+
+
+@pytest.mark.parametrize("take", [
+    lambda called: aiodev.Stream("cpu").call(int).add_done_callback(called),
+    lambda called: aiodev.memory.on_out_of_memory(called, "cpu"),
+    lambda called: aiodev.profiler.detect_blocking(report=called),
+    lambda called: aiodev.in_child(called),
+], ids=["done", "memory", "blocking", "fork"])  # fmt: skip
+def test_what_is_called_is_no_coroutine_function(take: Callable[[Any], Any]) -> None:
+    """Nobody would await what it makes; nor is it, where it is an object with such a method."""
+
+    async def called(*given: Any) -> None:
+        raise AssertionError
+
+    class Called:
+        __call__ = called
+
+    for each in (called, Called()):
+        with pytest.raises(TypeError, match="makes coroutines, which nobody awaits"):
+            take(each)

@@ -172,7 +172,7 @@ class Completion(Generic[T]):
         exception handler; on trio, and in a thread, it is logged. It is not called if the loop is closed before.
 
         Raises:
-            TypeError: ``fn`` is no function, or ``context`` no context.
+            TypeError: ``fn`` is no function, or makes coroutines, or ``context`` is no context.
 
         Example:
             >>> import aiodev
@@ -185,7 +185,7 @@ class Completion(Generic[T]):
             >>> import asyncio; asyncio.run(main())
             6
         """
-        arguments.function("add_done_callback", "fn", fn)
+        arguments.callback("add_done_callback", "fn", fn, "; a task may await the completion, and then fn")
         if context is None:
             context = contextvars.copy_context()
         arguments.instance("add_done_callback", "context", context, contextvars.Context, "a contextvars.Context, or None")
