@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
 
-from aiodev import dtypes, memory
+from aiodev import _core as _checked, dtypes, memory  # noqa: F401  (the first one refuses interpreters, ahead of NumPy)
 from aiodev._array import assignment as _assignment  # noqa: F401  (tells arrays how they are assigned to)
 from aiodev._array.array import Array
 from aiodev._array.broadcast import broadcast_to

@@ -1,4 +1,4 @@
-"""An interpreter without its global lock is refused, since every submission relies on that."""
+"""An interpreter without its global lock is refused, since every submission relies on that; and so is a subinterpreter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from aiodev._core import gil
+from aiodev._core import interpreter as checks
 
 
 @pytest.mark.parametrize(
@@ -18,12 +18,12 @@ from aiodev._core import gil
 )
 def test_the_lock_is_required(interpreter: dict[str, object], refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only where it is there and off."""
-    monkeypatch.setattr(gil, "sys", SimpleNamespace(**interpreter))
+    monkeypatch.setattr(checks, "sys", SimpleNamespace(**interpreter))
     if refused:
         with pytest.raises(ImportError, match="PYTHON_GIL=1"):
-            gil.require_gil()
+            checks.require_gil()
     else:
-        gil.require_gil()
+        checks.require_gil()
 
 
 @pytest.mark.parametrize("module", ["aiodev", "aiodev.lang", "aiodev.kernels", "aiodev.testing"])
@@ -33,3 +33,22 @@ def test_importing_refuses(module: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("ImportError: aiodev needs the global interpreter lock")
+
+
+def test_subinterpreters_are_refused() -> None:
+    """By an error that says what to do; the main one goes on."""
+    code = """
+import _xxsubinterpreters as interpreters
+other = interpreters.create(isolated=False)
+try:
+    interpreters.run_string(other, "import aiodev")
+except interpreters.RunFailedError as error:
+    print(error)
+import aiodev
+print(aiodev.Stream("cpu").call(len, "abc").synchronize_blocking())
+"""
+    if sys.version_info >= (3, 13):
+        pytest.skip("the module that makes subinterpreters has another name")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert "aiodev needs the main interpreter, and this is a subinterpreter" in done.stdout
+    assert done.stdout.splitlines()[-1] == "3"
