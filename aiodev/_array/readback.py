@@ -221,6 +221,8 @@ def at_hand(array: Protocols) -> HostArray | None:
 def _not_to_be_held_for(buffer: Buffer) -> list[Point]:
     """The writes that a reader waits for before it begins, if a writer may not be held for the read (see the module)."""
     written = buffer.contents()
+    if len(written) == 1:
+        return []
     awaited = _unreached(written)
     if all(_follows(timeline, awaited) for timeline, _ in written):
         return []
@@ -314,7 +316,7 @@ class _Readback:
     def _keep_writers_out(self, device: Device, timeline: Timeline, value: int) -> None:
         kept_out = {writer: None for writer, _ in self._written}
         current = current_stream(device).timeline
-        if current.recording is None and _follows(current, self._ahead):
+        if current is not timeline and current.recording is None and _follows(current, self._ahead):
             kept_out[current] = None
         former = [writer for writer in self._buffer.former_writers() if writer not in kept_out and writer.lost is None]
         if former and not any(waits_for_program(writer) for writer, _ in self._ahead):
