@@ -290,7 +290,8 @@ def test_help_that_does_not_come_is_waited_for_anew_while_a_thread_helps(helpers
         world.time += ALONE
 
     replaced = {"run_chunk": run_chunk, "this_core": lambda: 0, "leave_range": lambda helper, queue: True}
-    replaced |= {"wake_for_range": lambda device, queue: woken.append(world.time), "should_leave": lambda device, queue: False}
+    replaced |= {"wake_for_range": lambda device, queue: woken.append(world.time)}
+    replaced |= {"should_leave": lambda device, worker, queue: False}
     assert world.run(parallel_for, "join_range", world.device, world.worker, None, queue, **replaced)
     assert len(woken) > 2 if helpers else len(woken) == 1
     assert (queue.expected_helpers.value, queue.help_due.value > 0) == ((1, True) if helpers else (0, False))
@@ -534,6 +535,17 @@ def test_what_an_index_costs_is_known_by_the_words_that_say_it() -> None:
     assert parallel["known_cost"](_launched(world, 2, 10, 20)) == 500
     assert parallel["known_cost"](_launched(world, 3, 10, 21)) == 70_000
     assert parallel["known_cost"](_launched(world, 1, 11, 20)) == 0
+
+
+def test_a_measurement_that_others_took_most_of_is_made_again() -> None:
+    """It would say that an index costs nothing, for the next 63 launches."""
+    world = World()
+    parallel = world.functions(parallel_for)
+    record = _launched(world, 1, 10, 20)
+    parallel["note_measured"](record, 10, 0, 300_000)
+    assert parallel["known_cost"](record) == 0 and record.entry.uses & 63 == 63
+    parallel["note_measured"](record, 10, 200_000, 300_000)
+    assert parallel["known_cost"](record) == 20_000 * 1000
 
 
 def test_what_two_dozen_launches_in_turn_cost_is_known() -> None:

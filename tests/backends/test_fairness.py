@@ -20,7 +20,7 @@ from aiodev._backends.cpu.executor import core_time, fairness
 from aiodev._backends.cpu.executor.executor import NativeExecutor
 from aiodev._backends.cpu.host import Executor
 from aiodev._backends.cpu.portable.executor import PortableExecutor
-from aiodev._backends.cpu.structs import Device, Queue
+from aiodev._backends.cpu.structs import Device, Entry as Code, Queue
 from aiodev._backends.cpu.tuning import SLICE
 from aiodev._backends.executor.structs import NEVER
 from aiodev._core.backend.interface import Command
@@ -149,6 +149,33 @@ def test_a_graph_gives_way_between_its_commands(board: Board) -> None:
     board.executor.execute(board.queue(), buffer, b"")
     assert done.wait(30)
     assert board.log.index("short") <= 8
+
+
+@pytest.mark.parametrize("captured", [False, True])
+def test_what_takes_longer_than_it_did_gives_way(board: Board, captured: bool) -> None:
+    """What comes does not wait for as many as would have been over by the next look at the clock, had they been as short."""
+    duration, done, queue = [0], threading.Event(), board.queue()
+
+    def work() -> None:
+        if duration[0] and board.log.count("long") == 1:
+            board.submit("other", 0, then=done.set)
+        end = time.thread_time_ns() + duration[0]
+        while isinstance(board.executor, NativeExecutor) and time.thread_time_ns() < end:
+            pass
+        board.time += duration[0]
+
+    entry = board.entry("long", 0, work)
+    if isinstance(board.executor, NativeExecutor):
+        Code(entry).cost, Code(entry).uses = 10, 64
+    with held(board):
+        if captured:
+            buffer, _ = board.executor.create_buffer(0, [Command("launch", entry, 1, b"")] * 60)
+            board.executor.execute(queue, buffer, b"")
+        for _ in range(0 if captured else 60):
+            board.executor.launch(queue, entry, 1, b"", 0)
+        duration[0] = 1_000 * US
+    assert done.wait(30)
+    assert board.log.index("other") <= 6
 
 
 def test_newcomers_do_not_overtake(board: Board) -> None:
@@ -391,6 +418,26 @@ def test_time_without_a_core_is_not_the_queues(lost: int) -> None:
     assert on_core(world.queue, world.worker, None, time, 5_000 * US) == 5_000 * US, "counted twice"
 
 
+def test_what_was_lost_before_is_no_loss_of_what_is_measured() -> None:
+    """A worker that had no core between two operations, or before a turn, has had it in the next one."""
+    waiting = Waiting()
+    world, clock = waiting.world, {"now": 10_000 * US, "lost": 0}
+    computed = {"now": lambda: clock["now"], "thread_time": lambda: clock["now"] - clock["lost"]}
+    timed, turns = world.functions(core_time, **computed), world.functions(fairness, **computed)
+    timed["watch_core"](world.worker)
+    for measured in (True, False):
+        clock["now"] += 50_000 * US
+        clock["lost"] += 40_000 * US
+        if measured:
+            timed["watch_interval"](world.queue, world.worker, None, clock["now"])
+        else:
+            waiting.queue()
+            turns["begin_turn"](waiting.device, world.worker, world.queue)
+        clock["now"] += 5_000 * US
+        clock["lost"] += 1_000 * US
+        assert timed["on_core"](world.queue, world.worker, None, clock["now"], 5_000 * US) == 4_000 * US
+
+
 @pytest.mark.parametrize("lost", [0, 3_000 * US])
 def test_a_measured_kernel_is_charged_for_its_time_on_a_core(lost: int) -> None:
     """What others took meanwhile is counted neither when the kernel is measured nor when the turn is charged by the clock."""
@@ -399,7 +446,7 @@ def test_a_measured_kernel_is_charged_for_its_time_on_a_core(lost: int) -> None:
     functions = world.functions(fairness, now=lambda: clock["now"], thread_time=lambda: clock["now"] - clock["lost"])
     served, other = waiting.queue(), waiting.queue()
     assert waiting.take() == served
-    functions["begin_turn"](waiting.device, served)
+    functions["begin_turn"](waiting.device, world.worker, served)
     assert served.charged_at
     begin = clock["now"]
     clock["now"] += 500 * US + lost

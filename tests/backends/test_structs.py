@@ -287,7 +287,7 @@ class InWords:
 
     @exported(int64(int64))
     def borrow(helper: int) -> int:
-        here = on_stack(64)
+        here = on_stack(72)
         put(here, get(helper))
         put(here + 32, get(helper + 32))
         put(here + 24, get(helper + 8))

@@ -161,6 +161,7 @@ class Worker(Struct, alignment=64):
     stayed: int  #: for how long it was not to, the last time
     thread: int  #: the system's number of its thread
     off: int  #: for how long (ns) it has had no core in all, counted from some time, when that was last looked at
+    watched: int  #: when that was, ns
     next_offer: int  #: when it is to let others have its core, ns
     asleep: int  #: 1 while it is among the sleepers
     bell: Waker | None  #: that it is to ring ahead of what may end after ``bell_due`` (``executor/coalescing.py``)
@@ -238,6 +239,7 @@ class Queue(structs.Queue):
     owed: int  #: how many of those it has completed, and not taken off the count yet
     spent: int  #: what its operations have taken since it was last charged, as far as that is known (ns)
     charged_at: int  #: when that was, if others waited then; or 0
+    trusted: int  #: how many operations may end until the clock is read, while others wait; -1: they took longer than thought
 
     #: Partitions of the range that have indices which no member has claimed; 0 or less for none.
     range_left: Atomic[int] = word(line=5)
@@ -266,6 +268,7 @@ class Helper(Struct):
     polled: Cell[int]  #: ``struct pollfd``
     longest: int  #: longest index that it may run, ns: within an index it cannot be called away
     off: int  #: for how long (ns) it has had no core in all, as ``Worker.off``
+    watched: int  #: when that was looked at last, ns
     next_offer: int  #: when it is to let others have its core, as ``Worker.next_offer``
     left: int  #: of its time (ns) what short commands may use before it looks at the clock
 

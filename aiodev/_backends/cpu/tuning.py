@@ -29,6 +29,9 @@ SLICE: Final = 250_000
 #: Estimated time (ns) of operations after which a worker reads the clock and charges the queue. Larger: less exact shares;
 #: smaller: more reads of the clock, between operations of some tens of ns.
 LOOK: Final = 20_000
+#: While others wait the clock is read at every so many operations at least, since they may take longer than they did, and at
+#: each one behind some that did. Larger: others wait for more such operations; smaller: as ``LOOK``.
+TRUSTED: Final = 8
 #: Least estimate (ns) of an operation: the clock is read at every 32nd of short ones. Larger and smaller: as ``LOOK``.
 OPERATION: Final = LOOK // 32
 #: For an interval longer than this (ns), the time that the thread had no core is subtracted. Larger: queues are charged for

@@ -26,6 +26,23 @@ def without_core() -> int:
 def watch_core(worker: Worker) -> None:
     """Begin to count how long this worker's thread has no core; what it slept does not count."""
     worker.off = without_core()
+    worker.watched = now()
+
+
+@inner
+def watch_interval(queue: Queue, worker: Worker | None, helper: Helper | None, time: int) -> None:
+    """Begin to count anew at ``time``, where a thread begins what it measures: what it lost before is no loss of that.
+
+    A look that is not much older is good enough, and saves a system call.
+    """
+    if worker is not None and time - worker.watched > SUSPICIOUS:
+        off = time - thread_time()
+        if off - worker.off > TAKEN and queue.priority < LOW:
+            note_crowd(queue.range_device.crowd, time)
+        worker.off = off
+        worker.watched = time
+    elif helper is not None and time - helper.watched > SUSPICIOUS:
+        lost_time(helper, time)
 
 
 @inner
@@ -47,6 +64,7 @@ def lost_time(helper: Helper, time: int) -> int:
     off = time - thread_time()
     lost = max(0, off - helper.off)
     helper.off = off
+    helper.watched = time
     if helper.descriptor == -1:
         helper.until += lost
     return lost
@@ -62,6 +80,7 @@ def on_core(queue: Queue, worker: Worker | None, helper: Helper | None, time: in
         off = time - thread_time()
         lost = off - worker.off
         worker.off = off
+        worker.watched = time
     elif helper is not None:
         lost = lost_time(helper, time)
     if min(lost, duration) > TAKEN and queue.priority < LOW:

@@ -23,9 +23,9 @@ one. What is noted there may be less than what the members have used since, and 
 
 from __future__ import annotations
 
-from aiodev._backends.cpu.executor.core_time import on_core
+from aiodev._backends.cpu.executor.core_time import on_core, watch_interval
 from aiodev._backends.cpu.structs import PRIORITIES, Device, Place, Queue, Worker
-from aiodev._backends.cpu.tuning import LOOK, SLICE
+from aiodev._backends.cpu.tuning import LOOK, SLICE, TRUSTED
 from aiodev._backends.executor.locking import lock, unlock
 from aiodev._backends.executor.structs import NEVER
 from aiodev._native.compile import exported, inner, int64, void
@@ -194,9 +194,13 @@ def others_wait(device: Device, queue: Queue) -> bool:
 
 
 @inner
-def begin_turn(device: Device, queue: Queue) -> None:
-    """Start the clock for the queue that this worker takes, if others wait."""
-    queue.charged_at = now() if others_wait(device, queue) else 0
+def begin_turn(device: Device, worker: Worker | None, queue: Queue) -> None:
+    """Start the clock for the queue that this thread takes, if others wait."""
+    queue.charged_at, queue.trusted = 0, 0
+    if others_wait(device, queue):
+        time = now()
+        watch_interval(queue, worker, None, time)
+        queue.charged_at = time
 
 
 @inner
@@ -218,6 +222,7 @@ def charge_spent(device: Device, worker: Worker | None, queue: Queue) -> None:
         time = now()
         spent = on_core(queue, worker, None, time, time - begun)
         queue.charged_at = time if others_wait(device, queue) else 0
+    queue.trusted = TRUSTED if spent <= LOOK + 2 * queue.spent else -1
     queue.spent = 0
     charge(device, queue, spent)
 

@@ -126,7 +126,7 @@ def begin(helper: Helper, queue: Queue, value: int) -> int:
 @inner
 def go_on(device: Device, helper: Helper, queue: Queue, value: int) -> None:
     """Run a queue that this helper holds up to ``value``, as far as a helper may; workers do the rest."""
-    begin_turn(device, queue)
+    begin_turn(device, None, queue)
     take_up(queue)
     while queue.completed.value < value and not turn_is_over(device, None, queue):
         if not suits(helper, next_record(queue), time_left(helper, now())):
@@ -172,6 +172,7 @@ def wait_helping(queue: Queue, value: int, patience: int, longest: int, descript
             if shared or (helping and head.load() == queue):
                 if helper.off == 0:
                     helper.off = without_core()
+                    helper.watched = now()
                 outcome = help_with_range(helper, queue, value) if shared else begin(helper, queue, value)
                 seen = now()
             if outcome == HELPED:

@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from aiodev._backends.cpu.executor.affinity import note_core, this_core
 from aiodev._backends.cpu.executor.coalescing import ring_held
-from aiodev._backends.cpu.executor.core_time import lost_time, offer_core, offer_core_in_turn, on_core, on_core_in_turn
+from aiodev._backends.cpu.executor.core_time import (
+    lost_time,
+    offer_core,
+    offer_core_in_turn,
+    on_core,
+    on_core_in_turn,
+    watch_interval,
+)
 from aiodev._backends.cpu.executor.crowding import alone_until, note_calm
 from aiodev._backends.cpu.executor.fairness import arrive, charge, charge_spent, depart, is_ahead, move, spend
 from aiodev._backends.cpu.executor.ready_queue import (
@@ -63,7 +70,7 @@ def run_kernel(device: Device, worker: Worker | None, helper: Helper | None, que
     cost, trusted = entry.cost, helper is None
     if helper is not None:
         cost, trusted = expected_cost(helper, record), entry.pacing != 0
-    if cost != 0 and cost <= SERIAL_BELOW * 1000 // size and uses & 63 != 0 and trusted:
+    if cost != 0 and cost <= SERIAL_BELOW * 1000 // size and uses & 63 != 0 and trusted and queue.trusted >= 0:
         run_chunk(queue, record, 0, size)
         if cost * size > OPERATION * 1000:
             spend(queue, cost * size // 1000)
@@ -77,12 +84,13 @@ def run_kernel(device: Device, worker: Worker | None, helper: Helper | None, que
     most = 1 if cost == 0 or (helper is not None and entry.irregular != 0) else max(1, CHUNK * 1000 // cost)
     if size - start <= max(1, most // PARTS):  # too little to share: a helper could only move it, and its data, off this core
         begin = now()
+        watch_interval(queue, worker, helper, begin)
         if helper is None:
             queue.ends.store(begin + cost * (size - start) // 1000)
         run_chunk(queue, record, start, size)
         end = now()
         elapsed = on_core_in_turn(queue, worker, helper, begin, end)
-        note_cost(record, elapsed * 1000 // (size - start))
+        note_measured(record, size - start, elapsed, end - begin)
         spend(queue, elapsed)
         offer_core_in_turn(worker, helper, queue, end)
         return True
@@ -96,16 +104,29 @@ def run_kernel(device: Device, worker: Worker | None, helper: Helper | None, que
 def measure(queue: Queue, worker: Worker | None, helper: Helper | None, record: KernelRecord, size: int) -> int:
     """Run growing chunks until they took long enough to know the cost of an index; returns where it stopped."""
     begin = now()
-    lo, elapsed = 0, 0
-    while lo < size and elapsed < SERIAL_BELOW and queue.range_status.value == 0:
+    watch_interval(queue, worker, helper, begin)
+    lo, duration = 0, 0
+    while lo < size and duration < SERIAL_BELOW and queue.range_status.value == 0:
         hi = min(size, max(1, 4 * lo))
         run_chunk(queue, record, lo, hi)
-        elapsed = now() - begin
+        duration = now() - begin
         lo = hi
-    elapsed = on_core_in_turn(queue, worker, helper, begin, begin + elapsed)
-    note_cost(record, elapsed * 1000 // lo)
+    elapsed = on_core_in_turn(queue, worker, helper, begin, begin + duration)
+    note_measured(record, lo, elapsed, duration)
     spend(queue, elapsed)
     return lo
+
+
+@inner
+def note_measured(record: KernelRecord, count: int, elapsed: int, duration: int) -> None:
+    """Note what ``count`` indices of a launch took: ``elapsed`` ns, which are what this thread had a core for of ``duration``.
+
+    Where it had none for most of that, and may have lost a part of it before, the next launch is to tell.
+    """
+    if elapsed < duration // 2:
+        record.entry.uses |= 63
+    else:
+        note_cost(record, elapsed * 1000 // count)
 
 
 @inner
@@ -266,6 +287,7 @@ def join_range(device: Device, worker: Worker | None, helper: Helper | None, que
         queue.joined = worker
     turn = 0  # partitions that have no chunks left, counted from our own
     begin = now()
+    watch_interval(queue, worker, helper, begin)
     before = begin
     while turn < workers:
         partition = queue.partitions[(own + turn) % workers]
@@ -308,7 +330,7 @@ def join_range(device: Device, worker: Worker | None, helper: Helper | None, que
             wake_for_range(queue.range_device, queue)
         elapsed = on_core(queue, worker, helper, after, after - before)
         charge(device, queue, elapsed)
-        note_cost(record, elapsed * 1000 // (hi - lo))
+        note_measured(record, hi - lo, elapsed, after - before)
         if chunk == whole(most) and elapsed < CHUNK // 2:
             queue.range_chunk.store(2 * most)
         elif elapsed > 4 * CHUNK and most > 1:

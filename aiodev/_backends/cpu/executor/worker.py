@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiodev._backends.cpu.executor.coalescing import ring_ahead, ring_held, ring_in_time
 from aiodev._backends.cpu.executor.core_time import offer_core_in_turn, watch_core
-from aiodev._backends.cpu.executor.fairness import begin_turn, charge_spent, depart, is_ahead, spend
+from aiodev._backends.cpu.executor.fairness import begin_turn, charge_spent, depart, is_ahead, others_wait, spend
 from aiodev._backends.cpu.executor.parallel_for import average, join_range, known_cost, run_chunk, run_kernel, time_left
 from aiodev._backends.cpu.executor.ready_queue import (
     find_work,
@@ -41,7 +41,7 @@ from aiodev._backends.cpu.structs import (
     WaitRecord,
     Worker,
 )
-from aiodev._backends.cpu.tuning import COMMAND, LOOK, LOOK_EVERY, OPERATION, SHORT_COMMAND, SLICE
+from aiodev._backends.cpu.tuning import COMMAND, LOOK, LOOK_EVERY, OPERATION, SHORT_COMMAND, SLICE, TRUSTED
 from aiodev._backends.executor.faults import covering_fault, open_fault
 from aiodev._backends.executor.gates import release_gate
 from aiodev._backends.executor.locking import lock, unlock
@@ -389,11 +389,27 @@ def step(device: Device, worker: Worker | None, helper: Helper | None, queue: Qu
 
 
 @inner
+def has_taken_longer(device: Device, queue: Queue) -> bool:
+    """Whether the served queue may have taken longer than is thought, and somebody waits for that."""
+    if not others_wait(device, queue):
+        return False
+    begun, trusted = queue.charged_at, queue.trusted
+    if begun == 0:
+        return True
+    if trusted <= 0:
+        if now() - begun > LOOK:
+            return True
+        trusted = TRUSTED
+    queue.trusted = trusted - 1
+    return False
+
+
+@inner
 def turn_is_over(device: Device, worker: Worker | None, queue: Queue) -> bool:
     """Whether the served queue gives way to another one, or to nothing: its worker is beyond the limit, and is to sleep."""
     if outranked(device, queue):
         return True
-    if queue.spent < LOOK:
+    if queue.spent < LOOK and not has_taken_longer(device, queue):
         return False
     charge_spent(device, worker, queue)
     if worker is not None and not has_place(device, device.asleep):
@@ -402,14 +418,14 @@ def turn_is_over(device: Device, worker: Worker | None, queue: Queue) -> bool:
     if is_ahead(device, queue, SLICE):
         return True
     if queue.charged_at == 0:
-        begin_turn(device, queue)
+        begin_turn(device, worker, queue)
     return False
 
 
 @inner
 def drain(device: Device, worker: Worker | None, queue: Queue) -> None:
     """Run a queue's operations until it is idle, held or open as a range, or gives way to others."""
-    begin_turn(device, queue)
+    begin_turn(device, worker, queue)
     take_up(queue)
     while not turn_is_over(device, worker, queue):
         if not step(device, worker, None, queue):
