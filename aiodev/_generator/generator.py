@@ -130,7 +130,7 @@ class Generator:
 
         Raises:
             TypeError: ``n`` is no integer.
-            ValueError: ``n`` is negative.
+            ValueError: ``n`` is negative, or fewer blocks than that are left of this seed.
         """
         count = integer("spawn", "n", n, least=0)
         self._refuse_recorded("spawn from")
@@ -176,7 +176,7 @@ class Generator:
         return self._state.read()[1]
 
     def set_offset(self, offset: SupportsIndex) -> None:
-        """Continue from a word of the sequence.
+        """Continue from a word of the sequence. At 2**64 - 4, the largest offset, none are left to draw.
 
         Raises:
             TypeError: the offset is no integer.
@@ -202,7 +202,7 @@ class Generator:
 
         Raises:
             TypeError: ``count`` is no integer.
-            ValueError: it is negative, or fewer are left of the 2**64 of this seed.
+            ValueError: it is negative, or fewer are left of the 2**64 - 4 of this seed.
 
         Example:
             >>> import aiodev

@@ -5,7 +5,7 @@
    reseeded or set back. Seed and offset are read and written together.
 3. While a replay runs that draws as often as the device decides, the host does not know the offset. Then ``ahead`` says where
    the device has it when that is done, and ``offset`` is beyond all offsets. So :meth:`State.reserve`, which must compare with
-   that limit anyway, finds out without another look.
+   their end anyway, finds out without another look.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ __all__ = ["BLOCK", "State", "check_offset", "check_seed", "fresh_seed", "guard"
 #: Words that one value of the counter gives.
 BLOCK = 4
 _LIMIT = 1 << 64
+#: How many words a seed has. The last block is not among them: where it ends is no number of 64 bits.
+_END = _LIMIT - BLOCK
 _FORMAT = struct.Struct("<QQ")
 _SEED_ONLY = struct.Struct("<Q")
 
@@ -85,7 +87,7 @@ class State:
             if self.ahead is not None:
                 news = self.ahead.look()
                 if isinstance(news, int):
-                    self.offset, self.ahead = min(news, _LIMIT - BLOCK), None
+                    self.offset, self.ahead = min(news, _END), None
                 else:
                     self.ahead = news
             return self.ahead
@@ -119,7 +121,7 @@ class State:
         with _lock:
             seed, offset = self.seed, self.offset
             after = offset + count + (-count % BLOCK)
-            if after >= _LIMIT:
+            if after > _END:
                 return self.reserve_ahead(count, None)
             self.offset = after
             return seed, offset
@@ -133,9 +135,9 @@ class State:
                 self.follow(ahead._replace(distance=ahead.distance + words))
                 return 0, ahead.offset, ahead.told.words
             seed, offset = self.seed, self.offset
-            if offset + words >= _LIMIT:
+            if offset + words > _END:
                 raise ValueError(
-                    f"{count} words asked for, {_LIMIT - offset} are left under seed {seed}; "
+                    f"{count} words asked for, {_END - offset} are left under seed {seed}; "
                     f"seed the generator anew, or draw from what it spawns"
                 )
             self.offset = offset + words

@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 
 import aiodev
 from aiodev._generator.philox import child_seed, philox
+from aiodev.kernels import random
 
 SEEDS = st.integers(0, 2**64 - 1)
 
@@ -138,12 +139,20 @@ def test_what_is_no_offset_is_refused(offset, error) -> None:
 
 
 def test_a_seed_has_an_end() -> None:
-    """After 2**64 words, which no draw may cross; nothing is taken then."""
+    """After 2**64 - 4 words, which no draw may cross; nothing is taken then, and no fewer are left than is said."""
     g = generator()
-    g.set_offset(2**64 - 8)
-    with pytest.raises(ValueError, match="8 are left"):
-        g.reserve(100)
-    assert g.reserve(4).offset == 2**64 - 8
+    g.set_offset(2**64 - 16)
+    with pytest.raises(ValueError, match="13 words asked for, 12 are left under seed 5"):
+        g.reserve(13)
+    assert g.reserve(12).offset == 2**64 - 16
+    other = generator()
+    other.set_state(g.get_state())
+    for used_up in (g, other):
+        assert used_up.get_offset() == 2**64 - 4
+        assert used_up.reserve(0).offset == 2**64 - 4
+        for take in (used_up.reserve, used_up.spawn, lambda n, g=used_up: random.random_raw(n, generator=g)):
+            with pytest.raises(ValueError, match="asked for, 0 are left"):
+                take(1)
 
 
 # States
