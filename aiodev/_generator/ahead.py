@@ -4,6 +4,9 @@ How far such a replay moves the generator, the host finds out when it is over, a
 writing seed and offset to device memory. Draws that are submitted meanwhile count from there, as they do in a graph, on
 streams that are ordered after it. A copy on the host is there by the time that the replay is done; from then on draws take
 numbers again.
+
+Until then the host cannot tell whether what is drawn lies before the end of the seed's words. So a replay counts as ``SKIPPED``
+words until it has told, and where these might be too many it is refused, as are draws behind it.
 """
 
 from __future__ import annotations
@@ -23,10 +26,12 @@ if TYPE_CHECKING:
 
 __all__ = ["SKIPPED", "UNTOLD", "Ahead", "Told"]
 
-#: Words by which a replay moves a generator that has failed, or was withdrawn: more than it can have drawn.
+#: Words that a replay may draw in loops and branches. By as many it moves a generator if it has failed, or was withdrawn.
 SKIPPED = 1 << 40
 #: In place of an offset that was not told: no multiple of 4.
 UNTOLD = 1
+#: The device counts modulo this.
+_WRAP = 1 << 64
 
 
 @dataclass(slots=True, eq=False)
@@ -64,14 +69,26 @@ class Ahead(NamedTuple):
         """How far it is behind what the device is told."""
         return self.told.count + self.distance
 
+    def bounds(self) -> tuple[int, int]:
+        """Between which offsets it is, each of the replays before it drawing ``SKIPPED`` words at most."""
+        told, most = self.told, self.offset + SKIPPED
+        while isinstance(told.began, Ahead):
+            most += told.began.offset + SKIPPED
+            told = told.began.told
+        return told.began, told.began + most
+
     def look(self) -> int | Ahead:
-        """The offset, if the host knows it by now; else from where to count, which is never a replay that was withdrawn."""
+        """The offset, if the host knows it by now; else from where to count, which is never a replay that was withdrawn.
+
+        It may be beyond the end of the seed's words, if a replay has drawn more than ``SKIPPED``.
+        """
         told, distance = self
         while True:
             done = told.done
             is_done = done.query()
             if is_done and int(told.host[1]) != UNTOLD:
-                return int(told.host[1]) + told.count + distance
+                least = self.bounds()[0]
+                return least + (int(told.host[1]) - least) % _WRAP + told.count + distance
             if not (is_done or done.cancelled()):
                 return Ahead(told, distance)
             began = told.began

@@ -27,7 +27,7 @@ from aiodev._core import callsites
 from aiodev._core.streams.completion import Completion
 from aiodev._core.streams.stream import Stream
 from aiodev._core.timeline.noting import Noting
-from aiodev._generator.ahead import UNTOLD, Ahead, Told
+from aiodev._generator.ahead import SKIPPED, UNTOLD, Ahead, Told
 from aiodev._generator.generator import Generator, Reservation, recordings
 from aiodev._generator.state import BLOCK, State
 from aiodev._kernel.kernel import kernel
@@ -109,13 +109,18 @@ class Recording:
         """As :meth:`refill`, of a replay that draws as often as the device decides; and what is to tell how far it comes.
 
         That is submitted behind the replay, under one :func:`guard` with this.
+
+        Raises:
+            ValueError: the generator has fewer words left than the replay may draw.
         """
         telling, ahead = Telling(self, stream, state), state.look_ahead()
+        if ahead is not None:
+            ahead.forget_past()
+        state.check_left(SKIPPED + self.count, ahead, " by a replay, which may draw 2**40 in loops and branches")
         if ahead is None:
             telling.began = state.offset
             return _words.pack(state.seed, state.offset), telling
         telling.began = ahead
-        ahead.forget_past()
         ahead.order(stream)
         move_on[1, stream](ahead.told.words, np.uint64(ahead.offset), self.words)
         return b"", telling

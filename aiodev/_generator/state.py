@@ -87,7 +87,7 @@ class State:
             if self.ahead is not None:
                 news = self.ahead.look()
                 if isinstance(news, int):
-                    self.offset, self.ahead = min(news, _END), None
+                    self.offset, self.ahead = min(news, _END), None  # where a replay drew beyond it, none are left
                 else:
                     self.ahead = news
             return self.ahead
@@ -130,18 +130,24 @@ class State:
         """As :meth:`reserve`, also where the device has the offset, for a stream, or the current one."""
         with _lock:
             ahead, words = self.look_ahead(), count + (-count % BLOCK)
+            self.check_left(count, ahead)
             if ahead is not None:
                 ahead.order(stream)
                 self.follow(ahead._replace(distance=ahead.distance + words))
                 return 0, ahead.offset, ahead.told.words
             seed, offset = self.seed, self.offset
-            if offset + words > _END:
-                raise ValueError(
-                    f"{count} words asked for, {_END - offset} are left under seed {seed}; "
-                    f"seed the generator anew, or draw from what it spawns"
-                )
             self.offset = offset + words
             return seed, offset
+
+    def check_left(self, count: int, ahead: Ahead | None, what: str = "") -> None:
+        """Raise ValueError if not so many words are left; behind replays that run, if they may draw what is missing."""
+        offset = self.offset if ahead is None else ahead.bounds()[1]
+        if offset + count > _END:
+            behind = "" if ahead is None else " whatever is drawn by replays that run"
+            raise ValueError(
+                f"{count} words asked for{what}, {max(_END - offset, 0)} are left under seed {self.seed}{behind}; "
+                f"seed the generator anew, or draw from what it spawns"
+            )
 
     def reserve_known(self, count: int) -> tuple[int, int]:
         """As :meth:`reserve`, of words whose offset the host knows. Blocks as :meth:`read`."""

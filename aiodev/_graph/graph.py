@@ -350,7 +350,8 @@ class Graph:
                 another stream; or it has blocks with what the device cannot run there.
             BadForkError: it is of the parent of this forked process.
             CaptureError: the stream is being captured.
-            ValueError: the stream is on another device; or a generator has not so many words left.
+            ValueError: the stream is on another device; or a generator has not so many words left, of which 2**40 must be
+                there for draws in loops and branches.
             StreamFullError: ``maxsize`` operations are pending.
         """
         if stream is None:

@@ -22,6 +22,8 @@ pytestmark = pytest.mark.parametrize("device", ["cpu", "sim"], indirect=True)
 SIZE = 6
 #: Words by which a replay moves a generator that has failed.
 SKIPPED = 1 << 40
+#: Where the words of a seed end.
+END = 2**64 - 4
 
 
 @aiodev.kernel
@@ -229,6 +231,87 @@ async def test_replays_that_are_withdrawn(device: str) -> None:
     walk.model.set_offset(walk.generator.get_offset())
     walk.replay(2)
     assert await walk.read() == await walk.expected(2)
+
+
+async def test_a_replay_near_the_end_of_a_seed(device: str) -> None:
+    """It is refused where it might pass the end, and takes nothing; so is what is submitted behind one that runs."""
+    walk = await captured(device)
+    for offset, left in ((END - 8, "8"), (END - SKIPPED, str(SKIPPED))):
+        walk.generator.set_offset(offset)
+        with pytest.raises(ValueError, match=f"words asked for by a replay.*, {left} are left under seed 7"):
+            walk.replay(5)
+        assert walk.generator.get_offset() == offset
+    began = END - SKIPPED - 12  # four are for what is drawn behind the loop
+    for own in (walk.generator, walk.model):
+        own.set_offset(began)
+    with Latch(walk.stream):
+        walk.replay(2)
+        ahead = random.random_raw(8, device=device, generator=walk.generator)
+        for submit in (lambda: random.random_raw(1, device=device, generator=walk.generator), lambda: walk.replay(1)):
+            with pytest.raises(ValueError, match="asked for.*, 0 are left under seed 7 whatever is drawn by replays that run"):
+                submit()
+    assert await walk.read() == await walk.expected(2)
+    assert await ahead.tolist() == await random.random_raw(8, device=device, generator=walk.model).tolist()
+    assert walk.generator.get_state() == walk.model.get_state()
+    assert await walk.direct(walk.generator) == await walk.direct(walk.model)
+
+
+async def test_replays_ahead_near_the_end_of_a_seed(device: str) -> None:
+    """Each that runs counts as many words as one may take; those that are over, what they took."""
+    walk, gates, completions = await captured(device), list[Latch](), list[aiodev.Completion[None]]()
+    for own in (walk.generator, walk.model):
+        own.set_offset(END - 3 * SKIPPED)
+
+    with contextlib.ExitStack() as stack:
+
+        def submit() -> None:
+            gates.append(stack.enter_context(Latch(walk.stream)))
+            completions.append(walk.replay(1))
+
+        submit()
+        submit()
+        for k in range(4):
+            with pytest.raises(ValueError, match="are left"):
+                walk.replay(1)
+            gates[k].release()
+            await completions[k]
+            submit()
+    await walk.stream.synchronize()
+    for _ in completions:
+        await walk.expected(1)
+    assert walk.generator.get_state() == walk.model.get_state()
+
+
+async def test_failed_replays_up_to_the_end_of_a_seed(device: str) -> None:
+    """What they count for is there; then no replay is accepted, and direct draws take what is left."""
+    walk = await captured(device)
+    walk.generator.set_offset(END - SKIPPED - 4)
+    with pytest.raises(aiodev.KernelError, match="refuse_at"):
+        await walk.replay(5, at=3)
+    assert walk.generator.get_offset() == END - 4
+    with pytest.raises(ValueError, match="4 are left"):
+        walk.replay(1)
+    assert walk.generator.reserve(4).offset == END - 4
+    with pytest.raises(ValueError, match="0 are left"):
+        walk.generator.reserve(1)
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+async def test_a_replay_that_passes_the_end_of_a_seed(device: str, rounds: int) -> None:
+    """By more words than a replay may draw: nothing is left then, for draws and replays that come after it."""
+    generator, left = aiodev.Generator(device).manual_seed(7), aiodev.full(1, rounds, "int64", device)
+    await aiodev.synchronize(device)
+    async with aiodev.capture(aiodev.Stream(device)) as graph:
+        with graph.while_(left):
+            generator.reserve(2 * SKIPPED)
+            count_down[1](left)
+    generator.set_offset(END - SKIPPED)
+    await graph.replay()
+    for take in (lambda: random.random_raw(1, device=device, generator=generator), graph.replay):
+        with pytest.raises(ValueError, match=", 0 are left under seed 7;"):
+            take()
+    assert generator.get_offset() == END
+    assert generator.manual_seed(8).reserve(4).offset == 0
 
 
 async def test_states_while_a_replay_runs(device: str) -> None:
