@@ -269,7 +269,7 @@ def asarray(obj: Any, dtype: Any = None, device: DeviceLike | None = None, *, co
         dtype: what its elements are converted to: on the host, or on the device where they are.
         device: where; the current device by default, or where a device's array is.
         copy: True for memory of its own in any case. False for shared memory in any case (see :func:`from_dlpack`). By default
-            there is a copy only where the dtype or the device is another.
+            what the host holds is copied always, any other array only where the dtype or the device is another.
 
     Raises:
         OverflowError: a Python integer is beyond ``dtype``.
