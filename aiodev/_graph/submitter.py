@@ -60,6 +60,7 @@ class Submitter:
         self._other_streams = len(recorded.stream_ids) - 1
         self._lanes: list[list[Stream]] = []
         self._can_schedule = len(steps) > 1 and not any(isinstance(step, CallStep) for step in steps)
+        self._starts_others = any(isinstance(step, WaitStep) and step.step == START for step in steps)
         waits = [(step.lane, step.other) for step in steps if isinstance(step, WaitStep)]
         self._waits, self._wait_count = set(waits), len(waits)
         self._counts = Counter(step.lane for step in steps)
@@ -167,9 +168,11 @@ class Submitter:
         schedule = self._schedule_of(timeline) if self._can_schedule else 0
         if schedule:
             return self._submit_schedule(lanes, schedule, patches)
-        begin = start = timeline.submitted
-        if patches and not (self.only is not None and self.buffer_of(timeline, self.only)):
-            start, patches = self._write(timeline, patches), b""  # before other streams, which wait for that
+        begin = timeline.submitted
+        start = 0
+        if self._starts_others or (patches and not (self.only is not None and self.buffer_of(timeline, self.only))):
+            # Other streams wait for that, which is the replay's: they are withdrawn with it, and with nothing ahead of it.
+            start, patches = self._write(timeline, patches), b""
         values: list[int] = []
         for step in self._steps:
             lane = lanes[step.lane].timeline
@@ -243,14 +246,14 @@ class Submitter:
         return lanes
 
     def _write(self, timeline: Timeline, patches: bytes) -> int:
-        """Have the device write words, in stream order."""
+        """Have the device write words, in stream order; an operation, even if there are none."""
         operations, value = timeline.operations, 0
         if operations.has_buffers:
             begin = self._resources.make_begin(operations, self._device.index)
             return operations.execute(timeline.queue, begin, patches)
         for address, word in _patch.iter_unpack(patches):
             value = operations.fill(timeline.queue, address, 1, word)
-        return value
+        return value or operations.fill(timeline.queue, 0, 0, bytes(1))
 
     def buffer_of(self, timeline: Timeline, run: Run) -> int:
         """The command buffer of a run; 0 where its operations are submitted one by one."""

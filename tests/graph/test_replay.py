@@ -175,6 +175,34 @@ async def test_replay_is_withdrawn(device: str, branched: bool) -> None:
     assert await x.tolist() == [3 if branched else 2] * 4
 
 
+@pytest.mark.parametrize("calls", [False, True])
+@pytest.mark.parametrize("all_of_it", [False, True])
+async def test_replay_behind_one_that_was_withdrawn(device: str, all_of_it: bool, calls: bool) -> None:
+    """It runs on all streams of the graph, whoever submits their steps: who withdraws knows of it."""
+    first, second, own = (aiodev.Stream(device) for _ in range(3))
+    x, y = [await ready(aiodev.zeros(4, device=device)) for _ in range(2)]
+    called: list[str] = []
+    async with aiodev.capture(first) as graph:
+        second.wait_stream(first)
+        add_one[4, second](y)
+        if calls:  # then each step is submitted by itself
+            second.call(called.append, "called")
+        add_one[4, first](x)
+        first.wait_stream(second)
+    await graph.replay(own)  # its code is loaded
+    with Latch(own):
+        withdrawn = graph.replay(own)
+        assert own.cancel() if all_of_it else withdrawn.cancel()
+        behind = graph.replay(own)
+    with pytest.raises(aiodev.WithdrawnError):
+        await withdrawn
+    await behind
+    await own.synchronize()
+    with own:
+        assert await x.tolist() == await y.tolist() == [2] * 4
+    assert called == ["called"] * 2 * calls
+
+
 async def test_replays_on_two_streams_at_once_are_refused(device: str) -> None:
     """A graph that runs on one stream is refused on another, unless that waits for it."""
     first, second = aiodev.Stream(device), aiodev.Stream(device)
