@@ -38,7 +38,7 @@ from aiodev._core.backend.device import Device
 from aiodev._core.bounded_table import enter
 from aiodev._core.config import settings
 from aiodev._core.hooks import Hook
-from aiodev._core.streams.completion import Completion, point, several
+from aiodev._core.streams.completion import Completion, several
 from aiodev._core.streams.stream import Stream, copy_arrays as copying
 from aiodev._core.timeline.noting import Noting
 from aiodev._core.timeline.timeline import Timeline
@@ -133,8 +133,8 @@ def _is_contiguous(side: Side) -> bool:
 
 def _copy_pieces(stream: Stream, dst: Side, source: Side) -> Completion[None]:
     timeline = stream.timeline
-    if 0 in dst.shape:
-        return point(timeline, timeline.submitted)
+    if 0 in dst.shape:  # nothing to do, but in its turn: not behind what was withdrawn, or has failed, and is over by now
+        return stream.record_event().wait(stream)
     most = 1 if stream.maxsize or _recurs(dst, source) else PIECES
     pieces = _pieces(dst.shape, dst.strides, source.strides, dst.dtype.itemsize, most)
     if pieces is None:

@@ -218,6 +218,27 @@ def test_many_dimensions_are_few_operations() -> None:
     assert (copied.numpy_blocking() == x.numpy_blocking()).all()
 
 
+@pytest.mark.parametrize("over", ["withdrawn", "told"])
+def test_copy_of_nothing_behind_what_is_over(device: str, over: str) -> None:
+    """It is submitted afterwards, and so has nothing to do with what was withdrawn, or with a failure that was told."""
+    stream = aiodev.Stream(device)
+    x, y = (aiodev.empty(0, device=device) for _ in range(2))
+    latch = Latch(stream)
+    if over == "withdrawn":
+        assert stream.call(int).cancel()
+        copied = stream.copy(x, y)
+        assert not copied.query()
+        latch.release()
+    else:
+        failed = stream.call(int, "x")
+        latch.release()
+        with pytest.raises(ValueError):
+            failed.synchronize_blocking(30)
+        copied = stream.copy(x, y)
+    copied.synchronize_blocking(30)
+    assert not copied.cancel()
+
+
 def test_what_cannot_be_copied_says_why() -> None:
     """Other shapes, other dtypes, read-only targets, host to host, no array."""
     stream = aiodev.default_stream("cpu")
