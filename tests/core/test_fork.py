@@ -70,17 +70,60 @@ def test_streams_belong_to_their_process() -> None:
     """A stream of the parent raises in the child, at once, whatever is done with it."""
     run(
         """
-        stream = aiodev.Stream("cpu")
+        stream, bounded = aiodev.Stream("cpu"), aiodev.Stream("cpu", maxsize=1)
         done = stream.call(sum, [1])
         done.synchronize_blocking(30)
 
         def child():
             raises(aiodev.BadForkError, stream.call, sum, [1])
             raises(aiodev.BadForkError, stream.synchronize_blocking, 30)
+            for theirs in (stream, bounded):
+                raises(aiodev.BadForkError, theirs.record_event)
+                raises(aiodev.BadForkError, theirs.as_one)
+                raises(aiodev.BadForkError, theirs.drain().send, None)
+                assert theirs.query() and theirs.qsize() == 0
             use("cpu")
 
         in_child(child)
         """
+    )
+
+
+@pytest.mark.parametrize("in_flight", [False, True])
+def test_synchronizing_waits_for_what_the_child_has_submitted(in_flight: bool) -> None:
+    """The streams of the parent are nothing to a child that names none of them; its own failures it is told."""
+    run(
+        """
+        import asyncio
+        stream, dropped = aiodev.Stream("cpu"), aiodev.Stream("cpu")
+        stream.call(sum, [1]).synchronize_blocking(30)
+        gate, behind = dropped._gate(), dropped.call(sum, [1])
+        if sys.argv[1] == "True":
+            del dropped
+        else:
+            gate.open()
+            behind.synchronize_blocking(30)
+
+        def child():
+            def ways():
+                yield lambda: aiodev.synchronize_blocking("cpu", 30)
+                yield lambda: asyncio.run(aiodev.synchronize("cpu"))
+
+            for synchronize in ways():
+                synchronize()
+                done = aiodev.Stream("cpu").call(time.sleep, 0.05)
+                synchronize()
+                assert done.query()
+                failing = aiodev.Stream("cpu")
+                failing.call(int, "x")
+                raises(ValueError, synchronize)
+                synchronize()
+
+        in_child(lambda: (child(), in_child(child)))
+        gate.open()
+        assert behind.synchronize_blocking(30) == 1
+        """,
+        str(in_flight),
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from aiodev._core import arguments, context
 from aiodev._core.backend.device import Device
 from aiodev._core.backend.registry import DeviceLike, registry
+from aiodev._core.errors import BadForkError
 from aiodev._core.streams.completion import Reached
 from aiodev._core.streams.event import Event
 from aiodev._core.streams.stream import Stream, forget_slots_after_fork
@@ -119,12 +120,18 @@ def stream(stream: Stream | None) -> Stream | _NoStream:
 
 
 def _points_of(device: DeviceLike | None) -> Sequence[tuple[Timeline, int]]:
-    """The last point of each of a device's timelines, those of streams that were dropped with work in flight included."""
+    """The last point of each of a device's timelines, those of streams that were dropped with work in flight included.
+
+    In a forked child the parent's are not among them: what became of their work is not known there.
+    """
     _, resolved = registry.resolve(device)
     recording = current_stream(resolved).timeline.recording
     if recording is not None:
         recording.refuse("the host cannot wait for captured work, which runs when the graph is replayed")
-    return [(timeline, timeline.submitted) for timeline in living_timelines() if timeline.device == resolved]
+    return [
+        (timeline, timeline.submitted)
+        for timeline in living_timelines() if timeline.device == resolved and not isinstance(timeline.lost, BadForkError)
+    ]  # fmt: skip
 
 
 def _check_all(points: Sequence[tuple[Timeline, int]]) -> None:
@@ -135,6 +142,8 @@ def _check_all(points: Sequence[tuple[Timeline, int]]) -> None:
 
 async def synchronize(device: DeviceLike | None = None) -> None:
     """Wait for what was submitted so far to every stream of a device (default: the current one).
+
+    In a forked child these are the child's own.
 
     Raises:
         BaseException: the first failure that nobody was told of yet.

@@ -11,6 +11,7 @@ from aiodev._core import arguments
 from aiodev._core.backend.device import Device
 from aiodev._core.backend.interface import SUBMITTED
 from aiodev._core.backend.registry import DeviceLike, registry
+from aiodev._core.errors import fresh
 from aiodev._core.streams.completion import Completion, point
 from aiodev._core.timeline.timeline import Timeline
 from aiodev._core.timeline.vector_clock import Clock, totals
@@ -130,6 +131,8 @@ class Event:
             raise ValueError(
                 f"the event belongs to {self._device} and cannot be recorded on {stream}; use another event"
             )
+        if timeline.lost is not None:
+            raise fresh(timeline.lost)
         totals.events_recorded += 1
         clock = timeline.frontier[1]  # before the point itself: what is read later may be true of later points only
         if self.enable_timing:

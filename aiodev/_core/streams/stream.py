@@ -17,7 +17,7 @@ from aiodev._core.backend.device import Device
 from aiodev._core.backend.interface import COMPLETED, FAULTS, SUBMITTED
 from aiodev._core.backend.registry import DeviceLike, registry
 from aiodev._core.config import settings
-from aiodev._core.errors import AiodevError, ClosedError
+from aiodev._core.errors import AiodevError, ClosedError, fresh
 from aiodev._core.finalizing import until_exit
 from aiodev._core.hooks import Hook
 from aiodev._core.sigint import sigint_held
@@ -511,6 +511,8 @@ class Stream(NativeStream):
             raise ValueError(f"drain({n}): expected a number of operations to have room for, 0 or more")
         if 0 < self.maxsize < n:
             raise ValueError(f"drain({n}): {self!r} never has room for more than maxsize={self.maxsize} operations")
+        if self.timeline.lost is not None:
+            raise fresh(self.timeline.lost)
         room = self._room
         if room is None:
             await others_first
@@ -554,6 +556,8 @@ class Stream(NativeStream):
             >>> y.numpy_blocking()
             array([ 0,  2,  6, 12])
         """
+        if self.timeline.lost is not None:
+            raise fresh(self.timeline.lost)
         if self._room is not None:
             return self._one_call(self._room)
         if self._closed:
