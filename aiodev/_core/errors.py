@@ -503,6 +503,8 @@ class GradientError(AiodevError, RuntimeError):
 class ThreadLimitError(AiodevError, RuntimeError):
     """No thread could be started to call a function, and none is at work that could call it later.
 
+    Or none that waits for its turn, or for another kind of device.
+
     Example:
         >>> issubclass(aiodev.ThreadLimitError, RuntimeError)
         True
@@ -510,7 +512,7 @@ class ThreadLimitError(AiodevError, RuntimeError):
 
     def __str__(self) -> str:
         return (
-            "call: the system refuses another thread, and no thread of aiodev is free to come; raise the limit of processes "
+            "the system refuses another thread, and no thread of aiodev is free to come; raise the limit of processes "
             "(ulimit -u, pids.max), or lower AIODEV_CALL_THREADS"
         )
 

@@ -108,6 +108,10 @@ LONGEST_REST: Final = 128.0
 #: Seconds after which an idle thread for called functions ends. Larger: threads that nobody needs; smaller: every burst of
 #: calls starts threads anew.
 IDLE_SECONDS: Final = 5.0
+#: Seconds that who needs the watcher waits for a thread that starts it, and may be refused. Larger: a signal's handler that
+#: interrupts just that takes as long; smaller: on a busy machine, where that thread has no core for milliseconds, work waits
+#: for a watcher that was refused, until somebody else asks for it.
+STARTING_PATIENCE: Final = 0.1
 
 # Told, noted and kept
 

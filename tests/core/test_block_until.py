@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from thread_limit import no_more_threads
 
 from aiodev import DependencyError, Stream
 from aiodev._core.timeline.vector_clock import MOST_KNOWN
@@ -38,6 +39,17 @@ async def test_what_is_done_holds_nothing() -> None:
     assert held.qsize() == 1
     gate.open()
     await held.synchronize()
+
+
+async def test_nothing_is_held_where_no_thread_can_wait() -> None:
+    """Else it would be for ever; there is other memory."""
+    held, other = Stream("cpu"), Stream("cpu")
+    gate = other._gate()
+    with no_more_threads(with_watcher=False):
+        assert hold_until(held.timeline, {other.timeline: gate.value}) is None
+    assert held.empty()
+    gate.open()
+    await other.synchronize()
 
 
 @pytest.mark.parametrize("between", [0, 1, 2])

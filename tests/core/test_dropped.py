@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import sys
 import threading
 import time
 import weakref
@@ -12,6 +13,7 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 import pytest
+from thread_limit import no_more_threads
 
 import aiodev
 from aiodev._backends.cpu.executor.executor import _PENDING
@@ -83,6 +85,23 @@ def test_a_stream_may_be_collected_at_any_moment() -> None:
         dropping.start()
         dropping.join(10)
         assert not dropping.is_alive()
+
+
+def test_a_stream_may_be_collected_where_there_are_no_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is raised in the finalizer, and the watcher does what is to be done as soon as there is one."""
+    raised = list[object]()
+    monkeypatch.setattr(sys, "unraisablehook", raised.append)
+    stream = aiodev.Stream("cpu")
+    failed = stream.call(int, "no number")
+    while not failed.query():
+        pass
+    gone = weakref.ref(stream.timeline)
+    with no_more_threads(with_watcher=False):
+        del stream, failed  # the failure is for the watcher to log
+        gc.collect()
+        assert gone() is not None
+    let_dropped_timelines_end()
+    assert gone() is None and not raised
 
 
 @pytest.mark.parametrize("is_told", [True, False])

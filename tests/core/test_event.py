@@ -7,6 +7,7 @@ import time
 
 import anyio
 import pytest
+from thread_limit import no_more_threads
 
 import aiodev
 from aiodev import Event, Stream
@@ -275,3 +276,21 @@ async def test_streams_of_different_kinds_follow_each_other(simulated: Simulated
     assert isinstance(caught.value.__cause__, OSError)
     with pytest.raises(OSError):
         await first.synchronize()
+
+
+async def test_a_wait_for_another_kind_without_a_thread_is_refused(simulated: SimulatedBackend) -> None:
+    """Nothing is submitted then, and the same wait holds later."""
+    first, second, seen = Stream("cpu"), Stream(simulated.name), list[int]()
+    await first.synchronize()
+    await second.synchronize()
+    latch = Latch(first)
+    first.call(seen.append, 1)
+    with no_more_threads(with_watcher=False):
+        with pytest.raises(aiodev.ThreadLimitError):
+            second.wait_stream(first)
+        assert second.empty()
+    second.wait_stream(first)
+    later = second.call(seen.append, 2)
+    latch.release()
+    await later
+    assert seen == [1, 2]

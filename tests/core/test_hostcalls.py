@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextlib
 import contextvars
 import functools
 import gc
 import threading
+import time
 import traceback
 import weakref
-from collections.abc import Iterator
 
 import anyio
 import pytest
 import trio
+from thread_limit import no_more_threads
 
 import aiodev
 from aiodev import DependencyError, Stream
 from aiodev._core.streams import host_calls
 from aiodev._core.streams.host_calls import HostThreads
-from aiodev._core.waiting import callbacks
+from aiodev._core.waiting import callbacks, watcher
+from aiodev._core.waiting.watcher import Watcher
 from aiodev.testing import Latch
 
 pytestmark = pytest.mark.anyio
@@ -210,18 +211,6 @@ def few(monkeypatch: pytest.MonkeyPatch) -> HostThreads:
     return threads
 
 
-@contextlib.contextmanager
-def no_more_threads() -> Iterator[None]:
-    """The process is at its limit."""
-
-    def refuse(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(threading.Thread, "start", refuse)
-        yield
-
-
 async def test_no_more_functions_run_at_once_than_there_may_be_threads(few: HostThreads) -> None:
     """Others wait in line."""
     leave, lock = threading.Event(), threading.Lock()
@@ -282,6 +271,47 @@ async def test_a_call_without_a_thread_fails(few: HostThreads) -> None:
             await failed
     assert isinstance(caught.value.__cause__, RuntimeError)
     assert await stream.call(int, 2) == 2
+
+
+async def test_a_call_fails_whose_turn_nobody_can_wait_for() -> None:
+    """What is submitted behind it does not run until a waiter was told; then the stream goes on, and nothing is left over."""
+    stream, ran = Stream("cpu"), list[int]()
+    await stream.synchronize()
+    latch = Latch(stream)
+    with no_more_threads(with_watcher=False):
+        refused = [stream.call(ran.append, number) for number in range(2)]
+        assert stream.qsize() == 3
+    behind = stream.call(ran.append, 2)
+    latch.release()
+    with pytest.raises(aiodev.ThreadLimitError) as caught:
+        await refused[0]
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    for done in (refused[1], behind):
+        with pytest.raises(DependencyError) as told:
+            await done
+        assert isinstance(told.value.__cause__, aiodev.ThreadLimitError)
+    await stream.call(ran.append, 3)
+    assert ran == [3] and stream.empty()
+
+
+def test_who_needs_the_watcher_hears_of_a_refusal_that_another_thread_gets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody counts on a thread that is just being started."""
+    fresh, starting, refused = Watcher(), threading.Event(), list[object]()
+    first = threading.Thread(target=lambda: refused.append(fresh.refusal()))
+    start = first.start
+
+    def refuse(thread: threading.Thread) -> None:
+        starting.set()
+        time.sleep(0.02)  # meanwhile the other one comes
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(watcher, "STARTING_PATIENCE", WAIT)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    start()
+    assert starting.wait(WAIT)
+    refused.append(fresh.refusal())
+    first.join(WAIT)
+    assert [type(error) for error in refused] == [aiodev.ThreadLimitError] * 2
 
 
 async def test_a_call_without_a_thread_of_its_own_waits_for_those_at_work(few: HostThreads) -> None:

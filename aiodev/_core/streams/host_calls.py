@@ -173,7 +173,7 @@ class Call:
             if trace.active is not None:
                 name = getattr(self._function, "__qualname__", repr(self._function))
                 trace.label(self._timeline, gate.value, "call", name)
-            watcher.watch(self._timeline, gate.value - 1, self._its_turn)
+            watcher.watch(self._timeline, gate.value - 1, self._its_turn, gate.open)
         return gate.value
 
     def _let_go(self) -> None:

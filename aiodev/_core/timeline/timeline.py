@@ -464,6 +464,9 @@ class Timeline:
             other.hand_on()  # its backend is ours, and has started
             return wait(operations, self.queue)
         # Another kind of device: the host carries the news, in native wake-ups, and opens a gate.
+        refusal = watcher.refusal()
+        if refusal is not None:  # before anything is submitted: what is ordered after the gate relies on its time
+            raise refusal
         gate = self.gate()
 
         def open_gate() -> None:
@@ -475,7 +478,7 @@ class Timeline:
 
         with opened_on_error(gate):
             trace.label(self, gate.value, "wait", str(other.device), (other, value))
-            watcher.watch(other, value, open_gate)
+            watcher.watch(other, value, open_gate, gate.open)
         return gate.value
 
     def distrust(self, first: int, last: int) -> None:

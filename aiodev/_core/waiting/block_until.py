@@ -32,13 +32,16 @@ def hold_until(timeline: Timeline, points: Mapping[Timeline, int]) -> int | None
     """Have what ``timeline`` is given from now on wait for operations of other timelines; their failures are not its business.
 
     Returns the number of the last operation of ``timeline`` that must be done; or None, and nothing is held, when one of the
-    others waits for the program (a future, a call), since the program may be waiting for ``timeline``.
+    others waits for the program (a future, a call), since the program may be waiting for ``timeline``; and where the system
+    refuses the thread that would wait.
     """
     if any(map(waits_for_program, points)):
         return None
     left = [(other, value) for other, value in points.items() if other is not timeline and not other.reached(value)]
     if not left:
         return points.get(timeline, 0)
+    if watcher.refusal() is not None:
+        return None
     gate = timeline.gate()
     countdown = threading.Semaphore(len(left) - 1)
 
@@ -49,5 +52,5 @@ def hold_until(timeline: Timeline, points: Mapping[Timeline, int]) -> int | None
     with opened_on_error(gate):
         trace.label(timeline, gate.value, "memory", "others' work")
         for other, value in left:
-            watcher.watch(other, value, reached)
+            watcher.watch(other, value, reached, gate.open)
     return gate.value

@@ -62,7 +62,8 @@ class DoneCallback:
         timeline, value = self._completion.timeline, self._completion.value
         reactor = self._reactor
         if reactor is None:
-            watcher.watch(timeline, value, lambda: host_threads.submit(self.call_in_context, self._refused))
+            refused = self._refused
+            watcher.watch(timeline, value, lambda: host_threads.submit(self.call_in_context, refused), refused)
         elif timeline.deferred:
             timeline.handle.start_soon(lambda error: reactor.call_threadsafe(self.arrange))
         elif timeline.reached(value) or not reactor.waits.add(timeline, value, self):

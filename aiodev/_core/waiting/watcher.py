@@ -6,8 +6,9 @@ was dropped with work in flight, open the gate of a stream that waits for anothe
 It also tends timelines that hold much memory for work that may be done (``Timeline.needed``), which no waiter may ever ask
 for. That is not urgent: it looks at them now and then, and a copy with a waiter wakes up no thread.
 
-``watch`` takes no lock that the thread holds while it works: the garbage collector may call it, in that very
-thread, at any allocation.
+``hand_over``, ``call`` and ``tend`` take no lock that the thread holds while it works: the garbage collector may call them, in
+that very thread, at any allocation. Where the system refuses the thread, what they are given is done when there is one: whoever
+comes next tries to start it. What is submitted cannot rely on that, so ``watch`` refuses.
 
 While the process forks, what it is to do is put down, and nobody is woken (:mod:`aiodev._core.at_fork`): finalizers come here
 in a child that has not forgotten anything yet, whose watcher is its parent's.
@@ -15,6 +16,7 @@ in a child that has not forgotten anything yet, whose watcher is its parent's.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import select
 import threading
@@ -23,12 +25,16 @@ from collections import deque
 from collections.abc import Callable
 
 from aiodev._core import at_fork
+from aiodev._core.errors import ThreadLimitError
 from aiodev._core.sigint import sigint_held
 from aiodev._core.timeline.points import Tended
-from aiodev._core.tuning import TEND_EVERY
+from aiodev._core.tuning import STARTING_PATIENCE, TEND_EVERY
 from aiodev._core.waiting.waitset import WaitSet
 
 logger = logging.getLogger("aiodev")
+
+#: What keeps the thread from starting: the process or the system has no more threads, memory or descriptors.
+_REFUSALS = (RuntimeError, MemoryError, OSError)
 
 
 class _Job:
@@ -50,19 +56,40 @@ class Watcher:
     """Calls back when a timeline reaches a value."""
 
     def __init__(self) -> None:
-        self._starting = threading.Lock()  # nobody waits for it: see `_start`
+        self._starting = threading.Lock()  # nobody waits for it for long: see `_start`
         self._inbox: deque[tuple[Tended | None, int, _Job]] = deque()
         self._tended: deque[weakref.ref[Tended]] = deque()
         self._waits: WaitSet[_Job] | None = None
 
-    def watch(self, timeline: Tended, value: int, callback: Callable[[], object]) -> None:
-        """Call ``callback`` once ``timeline`` reaches ``value``: now, when it has already, else from the watcher's thread."""
+    def watch(
+        self, timeline: Tended, value: int, callback: Callable[[], object], refuse: Callable[[BaseException], object]
+    ) -> None:  # fmt: skip
+        """Call ``callback`` once ``timeline`` reaches ``value``: now, when it has already, else from the watcher's thread.
+
+        If that cannot be had, ``refuse`` is called instead, with the error.
+        """
         if timeline.deferred:
-            timeline.handle.start_soon(lambda error: self.watch(timeline, value, callback))
+            timeline.handle.start_soon(lambda error: self.watch(timeline, value, callback, refuse))
         elif timeline.reached(value):
             _Job(callback).run()
+        elif (refusal := self.refusal()) is not None:
+            refuse(refusal)
         else:
             self.hand_over(timeline, value, callback)
+
+    def refusal(self) -> ThreadLimitError | None:
+        """Why the thread cannot be had; None if it runs. It never ends."""
+        if self._waits is not None or at_fork.forking:
+            return None
+        try:
+            waits = self._start(STARTING_PATIENCE)
+        except _REFUSALS as error:
+            refusal = ThreadLimitError()
+            refusal.__cause__ = error.with_traceback(None)  # which has what it would have waited with
+            return refusal
+        if waits is not None:
+            waits.descriptor.wake()  # for what was left to be done
+        return None
 
     def hand_over(self, timeline: Tended, value: int, callback: Callable[[], object]) -> None:
         """Call ``callback`` as ``watch`` does, but always from the watcher's thread: for finalizers, under any lock."""
@@ -78,7 +105,7 @@ class Watcher:
         """Have ``timeline`` let go of what it needs no more, soon after that is so; for finalizers, too."""
         idle = not self._tended
         self._tended.append(weakref.ref(timeline))
-        if idle:
+        if idle or self._waits is None:
             self._wake()
 
     def _wake(self) -> None:
@@ -86,18 +113,19 @@ class Watcher:
             return
         waits = self._waits
         if waits is None:
-            waits = self._start()
+            with contextlib.suppress(*_REFUSALS):  # it is done when there is a thread
+                waits = self._start()
         if waits is not None:
             waits.descriptor.wake()
 
-    def _start(self) -> WaitSet[_Job] | None:
-        """Start the thread; None if somebody does so already.
+    def _start(self, patience: float = 0.0) -> WaitSet[_Job] | None:
+        """Start the thread; None if somebody does so already, and for longer than ``patience`` seconds.
 
         That may be whoever waits for this very thread, or this one, further up: a finalizer may come in between. What was left
         to be done then is found, since the thread is woken up once more when it has started.
         """
         with sigint_held:  # a lock that is kept would keep the thread from ever starting
-            if not self._starting.acquire(blocking=False):
+            if not self._starting.acquire(timeout=patience):
                 return None
             try:
                 if self._waits is None:
