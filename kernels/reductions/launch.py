@@ -105,6 +105,17 @@ def _last_neighbours(axes: tuple[int, ...]) -> tuple[int, ...]:
     return axes[start:]
 
 
+def _as_it_lies(x: aiodev.Array, axes: tuple[int, ...]) -> tuple[aiodev.Array, tuple[int, ...]]:
+    """The array and the axes in the order of memory, if it has no gaps, as a transpose, and results keep their order."""
+    if x.is_contiguous:
+        return x, axes
+    order = sorted(range(x.ndim), key=lambda d: x.strides[d], reverse=True)
+    lies, kept = x.transpose(*order), [d for d in order if d not in axes]
+    if kept != sorted(kept) or not lies.is_contiguous:
+        return x, axes
+    return lies, tuple(sorted(order.index(d) for d in axes))
+
+
 def _in_order(call: aiodev.Call, x: aiodev.Array, way: _Way) -> aiodev.Array:
     """The elements in the order in which they are reduced."""
     return call.reshape(x if way.moved is None else x.transpose(*way.moved), x.size)
@@ -120,12 +131,15 @@ def reduce(
 ) -> aiodev.Array:
     """Combine the elements along the axes; ``empty`` says whether there may be none."""
     flags(call.name, keepdims=keepdims)
-    shape, axes = x.shape, _axes(call.name, axis, x.ndim)
-    way = _way(shape, axes, keepdims)
+    axes = _axes(call.name, axis, x.ndim)
+    way = _way(x.shape, axes, keepdims)
     if way.length == 0 and not empty:
         raise ValueError(f"{call.name}: an array of shape {x.shape} has no elements along axis {axis}")
     result, target = packed_out(call, way.shape, plan.result)
     number = way.length
+    x, axes = _as_it_lies(x, axes)
+    shape = x.shape
+    way = _way(shape, axes, keepdims)
     while way.moved is not None:
         near = _last_neighbours(axes)
         first = _way(shape, near, keepdims=True)
@@ -166,8 +180,10 @@ def reduce_variance(
     name = call.name
     flags(name, keepdims=keepdims)
     plan, corrected = variance_plan(name, x.dtype), as_float(name, "correction", correction)
-    way = _way(x.shape, _axes(name, axis, x.ndim), keepdims)
-    result, target = packed_out(call, way.shape, plan.result)
+    axes = _axes(name, axis, x.ndim)
+    result, target = packed_out(call, _way(x.shape, axes, keepdims).shape, plan.result)
+    x, axes = _as_it_lies(x, axes)
+    way = _way(x.shape, axes, keepdims)
     flat, out, kernels = _in_order(call, x, way), _line(target), plan.kernels
     _, outer, length, inner, _ = way
     shares = _shares(way, has_teams(x.device), beside=False)
@@ -205,6 +221,9 @@ def reduce_arg_extreme(call: aiodev.Call, x: aiodev.Array, axis: int | None, kee
     if way.length == 0:
         raise ValueError(f"{name}: an array of shape {x.shape} has no elements along axis {axis}")
     result, target = packed_out(call, way.shape, _PLACE)
+    if axis is not None:  # else the places are those of its own order
+        x, axes = _as_it_lies(x, _axes(name, axis, x.ndim))
+        way = _way(x.shape, axes, keepdims)
     flat, out = _in_order(call, x, way), _line(target)
     _, outer, length, inner, _ = way
     teams = has_teams(x.device)

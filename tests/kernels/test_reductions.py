@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from typing import Any
 
@@ -86,6 +87,21 @@ def test_axes(name: str, dtype: str) -> None:
             if axis == () and dtype in ("f4", "c8") and name == "prod":
                 continue
             check(name, found, expected_of(name, host, axis, keepdims))
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+@pytest.mark.parametrize("name", ["sum", "max", "var", "argmax"])
+def test_transposed_arrays_are_reduced_where_they_lie(name: str, order: tuple[int, ...]) -> None:
+    """Along one axis, or all; nothing is copied first where what is kept stays in order, and of equals the first one counts."""
+    host = numbers((7, 30, 50), "f4").transpose(order)
+    x = on_device(numbers((7, 30, 50), "f4")).transpose(*order)
+    for axis, keepdims in itertools.product((None, 0, 1, -1), (False, True)):
+        check(name, getattr(kernels, name)(x, axis=axis, keepdims=keepdims), expected_of(name, host, axis, keepdims))
+    aiodev.memory.reset_peak_memory_stats("cpu")
+    before = aiodev.memory.memory_allocated("cpu")
+    getattr(kernels, name)(x, axis=order.index(2))
+    copied = aiodev.memory.max_memory_allocated("cpu") - before >= x.nbytes
+    assert copied == ([d for d in order if d != 2] == [1, 0])
 
 
 @pytest.mark.parametrize(("name", "dtype"), [(name, dtype) for name, dtypes in KINDS.items() for dtype in some(dtypes, 2)])
