@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 from interpreted import TICK, World
-from pieces import MS, PATIENCE, Entry, one_worker_held, started
+from pieces import MS, PATIENCE, Entry, busy_for, one_worker_held, started
 
 from aiodev._backends.cpu.executor import (
     core_time,
@@ -54,13 +54,6 @@ from aiodev._backends.executor.structs import Waker
 from aiodev._core.backend.interface import BLOCKED
 
 LONG = 1 << 62
-
-
-def busy_for(duration: int) -> None:
-    """Let so many ns go by."""
-    end = time.monotonic_ns() + duration
-    while time.monotonic_ns() < end:
-        pass
 
 
 def crowded(world: World) -> None:

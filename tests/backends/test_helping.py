@@ -8,18 +8,11 @@ import threading
 import time
 
 import pytest
-from pieces import MS, PATIENCE, Entry, help_until, one_worker_held, started
+from pieces import MS, PATIENCE, Entry, busy_for, help_until, one_worker_held, started
 
 from aiodev._backends.cpu.structs import Queue
 from aiodev._backends.cpu.tuning import ALONE, INDEX, LOOK_EVERY, SHORT
 from aiodev._core.backend.interface import BLOCKED
-
-
-def busy_for(duration: int) -> None:
-    """Let so many ns go by."""
-    end = time.monotonic_ns() + duration
-    while time.monotonic_ns() < end:
-        pass
 
 
 def is_cheap(entry: Entry) -> bool:

@@ -58,6 +58,13 @@ class Entry:
         return {thread for thread, _, _ in self.pieces}
 
 
+def busy_for(duration: int) -> None:
+    """Keep a core for so many ns."""
+    end = time.thread_time_ns() + duration
+    while time.thread_time_ns() < end:
+        pass
+
+
 @contextmanager
 def started(threads: int, spin_ns: int = 200_000, reserve: int = 0) -> Iterator[NativeExecutor]:
     """An executor for which the machine is not crowded, unless the test says so, whatever else runs on it."""
