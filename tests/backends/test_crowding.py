@@ -535,10 +535,10 @@ def test_a_measurement_that_others_took_most_of_is_made_again() -> None:
     world = World()
     parallel = world.functions(parallel_for)
     record = _launched(world, 1, 10, 20)
-    parallel["note_measured"](record, 10, 0, 300_000)
+    parallel["note_measured"](record, 10, SUSPICIOUS // 2, 3 * SUSPICIOUS)
     assert parallel["known_cost"](record) == 0 and record.entry.uses & 63 == 63
-    parallel["note_measured"](record, 10, 200_000, 300_000)
-    assert parallel["known_cost"](record) == 20_000 * 1000
+    parallel["note_measured"](record, 10, SUSPICIOUS, 3 * SUSPICIOUS)
+    assert parallel["known_cost"](record) == SUSPICIOUS * 100
 
 
 def test_what_two_dozen_launches_in_turn_cost_is_known() -> None:

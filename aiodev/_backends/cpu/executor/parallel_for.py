@@ -39,6 +39,7 @@ from aiodev._backends.cpu.tuning import (
     SERIAL_BELOW,
     SHORT,
     SLICE,
+    SUSPICIOUS,
     TAKEN,
 )
 from aiodev._backends.executor.locking import lock, unlock
@@ -121,9 +122,9 @@ def measure(queue: Queue, worker: Worker | None, helper: Helper | None, record: 
 def note_measured(record: KernelRecord, count: int, elapsed: int, duration: int) -> None:
     """Note what ``count`` indices of a launch took: ``elapsed`` ns, which are what this thread had a core for of ``duration``.
 
-    Where it had none for most of that, and may have lost a part of it before, the next launch is to tell.
+    Where it had none for most of that, and as much as is left may have been lost just before, the next launch is to tell.
     """
-    if elapsed < duration // 2:
+    if elapsed < min(duration // 2, SUSPICIOUS):
         record.entry.uses |= 63
     else:
         note_cost(record, elapsed * 1000 // count)
