@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import product
 from typing import Any
 
@@ -209,7 +210,8 @@ def _repeat_all(call: aiodev.Call, x: aiodev.Array, repeats: Any, /, *, axis: in
     seen = call.reshape(x, x.size) if axis is None else x
     at = checked_axis("repeat", 0 if axis is None else axis, seen.ndim)
     lengths = (*seen.shape[: at + 1], repeats, *seen.shape[at + 1 :])
-    wide = broadcast_to(expand_dims(seen, axis=at + 1), lengths)
+    with _possible_shapes("repeat"):
+        wide = broadcast_to(expand_dims(seen, axis=at + 1), lengths)
     shape = *seen.shape[:at], seen.shape[at] * repeats, *seen.shape[at + 1 :]
     return _copied(call, x, wide, shape, lambda places: np.repeat(places, repeats, axis))
 
@@ -253,12 +255,23 @@ def tile(call: aiodev.Call, x: aiodev.Array, repetitions: int | Sequence[int], /
     if min(times, default=0) < 0:
         raise ValueError(f"tile: repetitions {times}: expected 0 or more")
     times = (1,) * (x.ndim - len(times)) + times
-    seen = x[(None,) * (len(times) - x.ndim)]
+    with _possible_shapes("tile"):
+        seen = x[(None,) * (len(times) - x.ndim)]
     lengths = [n for t, length in zip(times, seen.shape, strict=True) for n in ((length,) if t == 1 else (t, length))]
     index = [i for t in times for i in ((slice(None),) if t == 1 else (None, slice(None)))]
-    wide = broadcast_to(seen[tuple(index)], lengths)
+    with _possible_shapes("tile"):
+        wide = broadcast_to(seen[tuple(index)], lengths)
     shape = tuple(t * n for t, n in zip(times, seen.shape, strict=True))
     return _copied(call, x, wide, shape, lambda places: np.tile(places, times))
+
+
+@contextmanager
+def _possible_shapes(function: str) -> Iterator[None]:
+    """Have what refuses a shape that no array can have name the function."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{function}: {error}") from None
 
 
 def _copied(

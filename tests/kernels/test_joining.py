@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -172,6 +173,18 @@ def test_repeat_and_tile(shape: tuple[int, ...], dtype: str, flip: bool, data: s
     for each in (counts, tuple(counts), np.array(counts, np.int32), [count], np.array(count)):
         expected = np.repeat(host, np.asarray(each, np.int64), axis)
         same(kernels.repeat(x, each, axis=axis), expected)
+
+
+@pytest.mark.parametrize("call", [
+    lambda x: kernels.tile(x, (1,) * 70),
+    lambda x: kernels.tile(x, (2,) * 40),
+    lambda x: kernels.tile(x, 1 << 64),
+    lambda x: kernels.repeat(x, 1 << 64),
+], ids=["dimensions", "dimensions between", "tile", "repeat"])  # fmt: skip
+def test_shapes_that_no_array_can_have(call: Callable[[aiodev.Array], aiodev.Array]) -> None:
+    """They are refused by the name of the function."""
+    with pytest.raises(ValueError, match=r"^(tile|repeat): shape .*(at most 64|no 64-bit number)"):
+        call(aiodev.ones((2, 3), device="cpu"))
 
 
 def test_repeats_that_do_not_fit() -> None:
