@@ -14,7 +14,7 @@ from aiodev._core.backend.registry import DeviceLike
 from aiodev._core.streams.completion import Reached
 from aiodev._core.streams.stream import Stream
 from aiodev._core.timeline.timeline import Timeline
-from aiodev._core.waiting.reactor import others_first
+from aiodev._core.waiting.reactor import at_hand, others_first
 
 logger = logging.getLogger("aiodev")
 
@@ -80,7 +80,7 @@ class StreamGroup:
         return [(stream.timeline, stream.timeline.submitted) for stream in self._streams]
 
     async def __aenter__(self) -> StreamGroup:
-        await others_first
+        # No await: leaving is one, and a request that begins with a group would stand in line twice.
         if self._entered:
             raise RuntimeError("this StreamGroup has already been entered")
         self._entered = True
@@ -90,7 +90,9 @@ class StreamGroup:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._entered = False
-        site = callsites.here()
+        if not self._streams and error is None:
+            await others_first
+            return
         cancellation: BaseException | None = None
         ends: list[tuple[Timeline, int]] = []
         waited_for = None
@@ -99,9 +101,11 @@ class StreamGroup:
             if self._cancel and error is None:
                 try:
                     await _reach(ends)
+                    continue
                 except anyio.get_cancelled_exc_class() as cancelled:
                     error = cancellation = cancelled
-            if self._cancel and error is not None:
+            if self._cancel:
+                site = callsites.here()
                 ends = [(timeline, _withdraw(timeline, site)) for timeline, _ in ends]
             cancellation = await _reach_anyhow(ends) or cancellation
         self._streams.clear()
@@ -122,11 +126,14 @@ class StreamGroup:
 
 async def _reach(ends: Iterable[tuple[Timeline, int]]) -> None:
     for timeline, value in ends:
-        await Reached(timeline, value)
+        if not at_hand(timeline, value):
+            await Reached(timeline, value, spun=True)
 
 
 async def _reach_anyhow(ends: Iterable[tuple[Timeline, int]]) -> BaseException | None:
     """Wait, cancelled or not; returns the last cancellation that came meanwhile. A shield keeps out anyio's scopes alone."""
+    if all(at_hand(timeline, value) for timeline, value in ends):  # a scope takes longer than many a request does
+        return None
     cancellation = None
     with anyio.CancelScope(shield=True):
         for timeline, value in ends:
