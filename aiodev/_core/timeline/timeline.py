@@ -87,6 +87,7 @@ class Timeline:
     __slots__ = (
         "__weakref__",
         "_external",
+        "_fault_logs",
         "_kept",
         "_lease",
         "_native_counters",
@@ -97,7 +98,6 @@ class Timeline:
         "deferred",
         "device",
         "handle",
-        "faults",
         "frontier",
         "held",
         "lost",
@@ -150,7 +150,7 @@ class Timeline:
         self.needed: deque[list[Any]] = deque()  # pairs of an operation's number and what it needs
         self._untended = 0  # bytes of what is needed
         self.tended = False  # by the watcher
-        self.faults = FaultLog()
+        self._fault_logs: list[FaultLog] = []
         self.queue = 0
         self._stream: weakref.ref[Bound] | None = None
         self._native_counters: memoryview[int] | None = None
@@ -159,6 +159,14 @@ class Timeline:
         self.counters: Sequence[int]
         self.deferred = False
         self._connect()
+
+    @property
+    def faults(self) -> FaultLog:
+        """What failed, and what was withdrawn. Made when it is first asked for: of most streams nothing is."""
+        logs = self._fault_logs
+        if not logs:
+            logs.append(FaultLog())  # where another thread was faster its own, which is the first one, counts
+        return logs[0]
 
     def _connect(self) -> None:
         """Get a queue, or what stands for it until the backend has started."""
@@ -169,8 +177,8 @@ class Timeline:
             self.handle.start_soon(deferred.started)
         else:
             ended_totals.keep_short()
-            self.open_queue()
-            self.bind()
+            operations, _ = self.open_queue()
+            self._submit_to(operations)
         _living.enter(self.stream_id, self)  # when it is whole, since other threads wait for all that live
 
     def open_queue(self) -> tuple[Executor, int]:
@@ -192,12 +200,14 @@ class Timeline:
 
     def bind(self) -> None:
         """Submit to the executor itself from now on."""
-        assert self._native_counters is not None
-        self.counters = self._native_counters
-        # The last of what a new one needs: see __del__.
-        self.operations = self.handle.backend.executor
+        self._submit_to(self.handle.backend.executor)
         self.deferred = False
         self._rebind()
+
+    def _submit_to(self, executor: Executor) -> None:
+        assert self._native_counters is not None
+        self.counters = self._native_counters
+        self.operations = executor  # the last of what a new one needs: see __del__
 
     def hand_on(self) -> Executor:
         """The executor to submit to; if the backend has started, it has been given all that was submitted before.
@@ -573,6 +583,8 @@ class Timeline:
         """What :meth:`check_all` is to raise, or None; that tells its fault (invariant 4)."""
         if self.lost is not None:
             return fresh(self.lost)
+        if not self.counters[FAULTS]:
+            return None
         for fault in self.untold_faults():
             if fault.first <= value and faults.tell(self, fault):
                 return fault.to_raise()
@@ -649,15 +661,18 @@ class Timeline:
             ended_totals.note(self.device, self.counters[COMPLETED], self.counters[FAULTS])
 
     def __del__(self) -> None:
-        if getattr(self, "queue", 0) == 0 or self.lost is not None:
+        try:
+            operations = self.operations
+        except AttributeError:  # Ctrl-C came before it was whole: between the queue and the timeline, perhaps
+            if getattr(self, "queue", 0):
+                watcher.call(partial(self.handle.backend.executor.destroy_queue, self.queue))
             return
-        if not hasattr(self, "operations"):  # Ctrl-C came between the queue and the timeline, which nobody has used
-            watcher.call(partial(self.handle.backend.executor.destroy_queue, self.queue))
+        if self.queue == 0 or self.lost is not None:
             return
         counters = self.counters
         is_over = counters[COMPLETED] >= counters[SUBMITTED] and not self.needed
         # As of requests with a stream each, which are to wake up nobody: theirs would come and go faster than the watcher.
-        if is_over and self._has_all_told() and self.operations.destroys_anywhere:
+        if is_over and operations.destroys_anywhere and (not counters[FAULTS] or self._has_all_told()):
             self._go()
             return
         # The watcher holds the timeline, and all that it keeps, until it is idle, and then ends it. It does so even if it

@@ -103,6 +103,7 @@ class NativeExecutor(HostExecutor):
         self._reserved: dict[int, deque[int]] = defaultdict(deque)
         self._pool_of: dict[int, deque[int]] = {}
         self._words: dict[int, memoryview[int]] = {}  # of every queue
+        self._counters: dict[int, memoryview[int]] = {}  # the first of these
         self._log = 0  # address of the log that submitters are to note operations in, or 0
         self._buffers: dict[int, ctypes.Array[ctypes.c_char]] = {}
         self._stopped = False
@@ -226,7 +227,7 @@ class NativeExecutor(HostExecutor):
             queue = self._make_queue(self._start_device(f"cpu:{index}-reserved", 1) if reserved else range_device, range_device)
             self._pool_of[queue] = pool
         self._recycle(queue, priority + 1, self._log)
-        return queue, self._words[queue][:COUNTER_WORDS]
+        return queue, self._counters[queue]
 
     def _take_queue(self, pool: deque[int]) -> int:
         """One that was given back, and that no worker holds on to; 0 if there is none. Others take and give back meanwhile."""
@@ -259,7 +260,8 @@ class NativeExecutor(HostExecutor):
         queue.device = Device(device)
         queue.range_device = Device(range_device)
         queue.partitions = Partition(arena.allocate(self.thread_count * sizeof(Partition)))
-        self._words[queue.address] = words_at(queue.address, sizeof(Queue) // WORD)
+        self._words[queue.address] = words = words_at(queue.address, sizeof(Queue) // WORD)
+        self._counters[queue.address] = words[:COUNTER_WORDS]
         return queue.address
 
     def _admit(self, device: int) -> None:
