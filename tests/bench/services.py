@@ -1,8 +1,9 @@
 """Services: requests of many clients of one process, beside processes that keep the cores busy.
 
 Each client asks again as soon as it is answered. The peer runs the same machine code without the GIL, by ``asyncio.to_thread``,
-for as many requests at a time as there are cores, which is what one would write without a runtime. Both take turns of a second;
-what counts is the time per answer, the reciprocal of the rate, and the 99th percentile of the latencies.
+for as many requests at a time as there are cores, which is what one would write without a runtime. Small requests are a task
+each, as where they come from a web framework, and the peer is NumPy in ``to_thread``. Both take turns of a second; what counts
+is the time per answer, the reciprocal of the rate, and the 99th percentile of the latencies.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from crowded import compiled_shading
 from harness import Bar, Figure, Run
 
 import aiodev
+from aiodev import kernels
 from aiodev._core.usable_cores import core_watch
 from aiodev._demo.program import busy_processes
 
@@ -34,6 +36,8 @@ SIDE, RADIUS = 192, 4
 OUTER, INNER = SIDE + 2 * RADIUS, SIDE - 2
 #: Of the network for digits.
 FEATURES, HIDDEN, CLASSES, LARGEST_BATCH = 64, 512, 10, 64
+#: Numbers of a small request.
+NUMBERS = 64
 
 Way = Callable[[], Awaitable[object]]
 
@@ -162,6 +166,41 @@ class Batcher:
         self._free += 1
 
 
+class Small:
+    """Six operations on a few numbers."""
+
+    def __init__(self) -> None:
+        self.scale, self.shift, self.given = np.random.default_rng(0).random((3, NUMBERS), np.float32)
+        self.known = aiodev.asarray(self.scale, device="cpu"), aiodev.asarray(self.shift, device="cpu")
+
+    async def ours(self) -> float:
+        """On a stream of the request's own, as a web service's handler has it."""
+        scale, shift = self.known
+        async with aiodev.StreamGroup("cpu", cancel=True) as group:
+            with group.stream():
+                values = kernels.tanh(aiodev.asarray(self.given) * scale + shift)
+                answer: float = await kernels.sum(values - kernels.max(values)).item()
+                return answer
+
+    def theirs(self) -> float:
+        """The same by NumPy."""
+        values = np.tanh(self.given * self.scale + self.shift)
+        return float((values - values.max()).sum())
+
+
+def small() -> tuple[Way, Way]:
+    """Both ways to serve small requests, each of which is a task."""
+    work = Small()
+
+    async def ours() -> None:
+        await asyncio.create_task(work.ours())
+
+    async def theirs() -> None:
+        await asyncio.create_task(asyncio.to_thread(work.theirs))
+
+    return ours, theirs
+
+
 def images() -> tuple[Way, Way]:
     """Both ways to serve images."""
     work, free = Images(), asyncio.Semaphore(core_watch.cores.count)
@@ -183,6 +222,7 @@ def digits() -> tuple[Way, Way]:
 SERVICES: dict[str, tuple[str, Callable[[], tuple[Way, Way]]]] = {
     "images": (f"{CLIENTS} clients of an image service", images),
     "digits": (f"{CLIENTS} clients of a digits service", digits),
+    "small": (f"{CLIENTS} clients with six operations each on {NUMBERS} numbers", small),
 }
 
 
