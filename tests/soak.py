@@ -42,7 +42,7 @@ import numpy as np
 
 import aiodev
 from aiodev import autograd, memory, testing
-from aiodev._core.timeline import timeline as timelines
+from aiodev._core.timeline.timeline import living
 from aiodev._core.waiting import reactor
 from aiodev._kernel.compile.service import service
 from aiodev._native import code_cache
@@ -593,7 +593,7 @@ def soak(seconds: float, seed: int) -> None:
         "bytes in use": bytes_in_use,
         "bytes leased": lambda: sum(leased.values()),
         "waits": lambda: sum(len(known.waits) for known in reactor._thread.all),
-        "dropped timelines": lambda: len(timelines._dropped),
+        "dropped timelines": lambda: len(living.dropped),
     }
     until = time.monotonic() + seconds
     loops = [(0, "asyncio"), (1, "asyncio")]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from aiodev._core.backend.interface import COMPLETED
 from aiodev._core.errors import OutOfMemoryError
 from aiodev._core.sigint import sigint_held
-from aiodev._core.timeline.timeline import living_timelines
+from aiodev._core.timeline.timeline import living
 from aiodev._memory.abandonment import Abandonment, take_turns
 from aiodev._memory.block import CACHED, FREE, LIVE, TAKEN, Bin, Block, Extents, Segment
 from aiodev._memory.segments import RawMemory, Segments
@@ -212,7 +212,7 @@ class SlowPath:
                         dropped.append(block)
                     elif not is_listed:
                         self.pending.append(block)
-        lines = living_timelines() if dropped else ()
+        lines = living.all() if dropped else ()
         queued = {line: line.submitted for line in lines if line.counters[COMPLETED] < line.submitted}
         for block in dropped:
             if block.state == LIVE:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from aiodev._core.backend.device import Device
-from aiodev._core.timeline.timeline import operation_totals
+from aiodev._core.timeline.timeline import living
 from aiodev._core.timeline.vector_clock import totals
 from aiodev._kernel.compile.service import totals as kernel_totals
 from aiodev._memory.allocators import pools
@@ -80,7 +80,7 @@ def metrics() -> list[Metric]:
         (('device', 'cpu:0'),)
     """
     memory = {device: pool.totals for device, pool in list(pools.items())}
-    collected = [*_of_operations(operation_totals()), *_of_memory(memory)]
+    collected = [*_of_operations(living.totals()), *_of_memory(memory)]
     for name, value in counters().items():
         collected.append(Metric(f"aiodev_{name}", "counter", _COUNTERS[name], "", (Sample((), value),)))
     lags, quantiles = recent_lags(), (0.5, 0.99, 1.0)

@@ -15,7 +15,7 @@ import aiodev
 from aiodev._core.backend.handle import BackendHandle
 from aiodev._core.backend.interface import COMPLETED, Backend, Capabilities, DeviceProperties
 from aiodev._core.backend.registry import Registry, registry
-from aiodev._core.timeline.timeline import living_timelines
+from aiodev._core.timeline.timeline import living
 from aiodev._core.waiting import asyncio_reactor, fairness, line, reactor, spinning
 from aiodev.testing import SimulatedBackend
 
@@ -104,7 +104,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedBackend]:
         monkeypatch.setattr(registry, name, value)
     yield backend
     backend.stop()
-    for timeline in living_timelines():  # else what uses memory at any time that somebody looks would wait for them
+    for timeline in living.all():  # else what uses memory at any time that somebody looks would wait for them
         if timeline.device.type == backend.name and timeline.counters[COMPLETED] < timeline.submitted:
             timeline.lose(aiodev.BackendUnavailableError(backend.name, "the test is over"))
 

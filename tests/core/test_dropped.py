@@ -18,6 +18,7 @@ from thread_limit import no_more_threads
 import aiodev
 from aiodev._backends.cpu.executor.executor import _PENDING
 from aiodev._core.timeline import faults, timeline
+from aiodev._core.timeline.timeline import living
 from aiodev._core.waiting.watcher import Watcher, watcher
 from aiodev.testing import Latch
 
@@ -33,8 +34,8 @@ def let_the_watcher_catch_up() -> None:
 def let_dropped_timelines_end() -> None:
     """Return when the watcher has ended every dropped timeline, whose work must be done or about to be."""
     deadline = time.monotonic() + 30
-    while timeline._dropped:
-        assert time.monotonic() < deadline, f"never ended: {timeline._dropped}"
+    while living.dropped:
+        assert time.monotonic() < deadline, f"never ended: {living.dropped}"
         let_the_watcher_catch_up()
 
 
@@ -151,7 +152,7 @@ async def test_a_stream_in_a_cycle_ends_when_its_work_does() -> None:
     del cycle, dropped
     gc.collect()
     let_the_watcher_catch_up()
-    (line,) = timeline._dropped
+    (line,) = living.dropped
     waiting = asyncio.ensure_future(aiodev.Completion(line, 1).synchronize())
     await asyncio.sleep(0)
     gate.open()
@@ -225,7 +226,7 @@ async def test_streams_that_come_and_go_wake_up_nobody(
             queues.add(stream.timeline.queue)
             await request_to(stream)
             del stream
-            assert not timeline._dropped
+            assert not living.dropped
     assert len(queues) <= 20  # a worker may not have left one yet
 
 
@@ -241,7 +242,7 @@ async def test_a_failure_that_needs_no_telling_is_not_the_watchers(
     stream = aiodev.Stream("cpu")
     await request_to(stream)
     del stream
-    assert not timeline._dropped
+    assert not living.dropped
 
 
 async def test_streams_that_come_and_go_do_not_go_through_all_queues() -> None:
@@ -345,7 +346,7 @@ async def test_what_ended_streams_have_done_is_counted() -> None:
     await aiodev.init("cpu")
     device = aiodev.Device("cpu:0")
     let_dropped_timelines_end()
-    before = timeline.operation_totals()[device]
+    before = living.totals()[device]
     for _ in range(30):
         stream = aiodev.Stream("cpu")
         for _ in range(3):
@@ -353,7 +354,7 @@ async def test_what_ended_streams_have_done_is_counted() -> None:
         await last
         del stream, last
     let_dropped_timelines_end()
-    streams, submitted, completed, faults = timeline.operation_totals()[device]
+    streams, submitted, completed, faults = living.totals()[device]
     done = submitted - before[1]
     assert (streams, faults) == (before[0], before[3]) and done == completed - before[2] >= 30 * 3
 
@@ -366,7 +367,7 @@ def test_a_dropped_timeline_is_known_until_it_has_reported() -> None:
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            known.append(any(record.args[0] == line.label for line in timeline.living_timelines()))  # type: ignore[index]
+            known.append(any(record.args[0] == line.label for line in living.all()))  # type: ignore[index]
             logged.set()
 
     handler, logger = Handler(), logging.getLogger("aiodev")

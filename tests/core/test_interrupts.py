@@ -38,6 +38,7 @@ from aiodev._core.streams.host_calls import HostThreads
 from aiodev._core.timeline import deferred as deferred_module, gate as gate_module, timeline as timeline_module
 from aiodev._core.timeline.deferred import Deferred
 from aiodev._core.timeline.gate import Gate
+from aiodev._core.timeline.timeline import living
 from aiodev._core.timeline.withdrawal import Withdrawals
 from aiodev._core.waiting import blocking, waitset
 from aiodev._core.waiting.blocking import wait_all_blocking
@@ -618,7 +619,7 @@ def test_what_an_interrupted_stream_leaves(monkeypatch: pytest.MonkeyPatch) -> N
         for _ in interrupted_everywhere(lambda: Stream("cpu"), stream_module, timeline_module):
             gc.collect(0)
             aiodev.synchronize_blocking("cpu", WAIT)
-            assert all(line.counters is not None and line.operations for line in timeline_module.living_timelines())
+            assert all(line.counters is not None and line.operations for line in living.all())
             Stream("cpu").call(int).synchronize_blocking(WAIT)
 
     in_time(everywhere)

@@ -22,6 +22,7 @@ import aiodev
 from aiodev import Stream
 from aiodev._core import sigint
 from aiodev._core.timeline import timeline
+from aiodev._core.timeline.timeline import living
 from aiodev._core.waiting import watcher as watcher_module
 from aiodev._memory import allocator
 
@@ -133,7 +134,7 @@ def test_ctrl_c_at_any_moment_of_an_arrays_finalizer_arrives(told: list[type[Bas
 def test_ctrl_c_at_any_moment_of_a_streams_finalizer_leaves_nothing(needed: bool, told: list[type[BaseException]]) -> None:
     """The signal arrives a moment later, and the watcher ends the stream's timeline."""
     aiodev.init_blocking("cpu")
-    made, before = list[Stream](), timeline._dropped.copy()
+    made, before = list[Stream](), living.dropped.copy()
     with sigint_raises() as arrive:
 
         def prepare() -> None:
@@ -145,7 +146,7 @@ def test_ctrl_c_at_any_moment_of_a_streams_finalizer_leaves_nothing(needed: bool
             with pytest.raises(Interrupted):
                 _wait_for_signal()
             until = time.monotonic() + WAIT
-            while timeline._dropped - before:
+            while living.dropped - before:
                 assert time.monotonic() < until, "it never ended"
                 time.sleep(0.001)
     assert not told

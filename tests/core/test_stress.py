@@ -12,7 +12,7 @@ from selection import examples
 PROGRAM = """
 import asyncio, contextlib, faulthandler, logging, queue, random, sys, threading
 import aiodev
-from aiodev._core.timeline import timeline as timelines
+from aiodev._core.timeline.timeline import living
 from aiodev._core.waiting.reactor import current_reactor
 from aiodev._core.waiting.watcher import watcher
 
@@ -165,13 +165,13 @@ for thread in threads:
     thread.join()
 gates.put(None)
 opener.join()
-for line in timelines.living_timelines():
+for line in living.all():
     for _ in range(2):
         with contextlib.suppress(*FAILURES):
             aiodev.Completion(line, line.submitted).synchronize_blocking(STALL)
 del line
 last = [stream.timeline for stream in streams]
-while timelines._dropped:
+while living.dropped:
     pass  # the watcher ends them; the watchdog is on
 for _ in range(2):  # it also waits for calls that were withdrawn: a turn of its own comes after each of these
     turned = threading.Event()

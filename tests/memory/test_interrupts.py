@@ -7,6 +7,7 @@ import asyncio
 import gc
 import signal
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -36,9 +37,9 @@ def forget_what_finalizers_raise(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def lines(monkeypatch: pytest.MonkeyPatch) -> set[FakeTimeline]:
     """All timelines that there are, to which other tests may have left work that is held."""
-    living: set[FakeTimeline] = set()
-    monkeypatch.setattr(slow_path, "living_timelines", lambda: living)
-    return living
+    lines: set[FakeTimeline] = set()
+    monkeypatch.setattr(slow_path, "living", SimpleNamespace(all=lambda: lines))
+    return lines
 
 
 @pytest.mark.parametrize("sizes", [(700,), (3 << 20, 5 << 20)])

@@ -13,7 +13,7 @@ from aiodev._core.errors import BadForkError
 from aiodev._core.streams.completion import Reached
 from aiodev._core.streams.event import Event
 from aiodev._core.streams.stream import Stream, forget_slots_after_fork
-from aiodev._core.timeline.timeline import Timeline, drop_lost, living_timelines, lose_all
+from aiodev._core.timeline.timeline import Timeline, living, lose_all
 from aiodev._core.waiting.blocking import wait_all_blocking
 from aiodev._core.waiting.reactor import others_first
 
@@ -130,7 +130,7 @@ def _points_of(device: DeviceLike | None) -> Sequence[tuple[Timeline, int]]:
         recording.refuse("the host cannot wait for captured work, which runs when the graph is replayed")
     return [
         (timeline, timeline.submitted)
-        for timeline in living_timelines() if timeline.device == resolved and not isinstance(timeline.lost, BadForkError)
+        for timeline in living.all() if timeline.device == resolved and not isinstance(timeline.lost, BadForkError)
     ]  # fmt: skip
 
 
@@ -191,14 +191,14 @@ def lose_streams_after_fork(error: BaseException) -> None:
 
 def drop_streams_after_fork() -> None:
     """In a forked child: drop what the parent's streams keep, and the default ones."""
-    drop_lost()
+    living.drop_lost()
     _defaults.clear()
 
 
 @atexit.register  # after the registry's, so before backends stop
 def report_failures() -> None:
     """At exit: log the failures that no waiter was told of, as far as something still refers to them, such as an array."""
-    for timeline in living_timelines():
+    for timeline in living.all():
         timeline.report()
 
 

@@ -31,7 +31,7 @@ from aiodev._core.streams.outcome import Outcome
 from aiodev._core.streams.room import Room
 from aiodev._core.timeline.gate import Gate, opened_on_error
 from aiodev._core.timeline.recording import NOT_DONE
-from aiodev._core.timeline.timeline import Timeline, living_timelines, timeline_of
+from aiodev._core.timeline.timeline import Timeline, living
 from aiodev._core.tuning import EXECUTING_SLOTS
 from aiodev._core.waiting.blocking import wait_blocking
 from aiodev._core.waiting.fairness import budget
@@ -243,7 +243,7 @@ class Stream(NativeStream):
             LookupError: there is none, or it is on another device.
         """
         stream_id = arguments.integer("from_id", "stream_id", stream_id)
-        timeline = timeline_of(stream_id)
+        timeline = living.of(stream_id)
         known = None if timeline is None else timeline.stream
         if not isinstance(known, Stream):
             raise LookupError(f"from_id: stream id {stream_id}: no stream with this id is alive in this process")
@@ -627,7 +627,7 @@ class Stream(NativeStream):
 
 def living_streams() -> list[Stream]:
     """Those that somebody holds, oldest first."""
-    streams = [timeline.stream for timeline in living_timelines()]
+    streams = [timeline.stream for timeline in living.all()]
     return sorted((stream for stream in streams if isinstance(stream, Stream)), key=lambda stream: stream.stream_id)
 
 

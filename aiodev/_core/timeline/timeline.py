@@ -36,13 +36,14 @@ from aiodev._core import at_fork
 from aiodev._core.backend.interface import COMPLETED, COUNTER_WORDS, FAULTS, SUBMITTED, Executor
 from aiodev._core.config import settings
 from aiodev._core.errors import WithdrawnError, fresh
-from aiodev._core.finalizing import WeakTable, until_exit
+from aiodev._core.finalizing import until_exit
 from aiodev._core.streams import trace
 from aiodev._core.timeline import faults
 from aiodev._core.timeline.deferred import Deferred, Lost
 from aiodev._core.timeline.ended import Lease, ended_totals
 from aiodev._core.timeline.faults import FaultLog, KnownFault, dependency_error, root_cause
 from aiodev._core.timeline.gate import Gate, opened_on_error
+from aiodev._core.timeline.living import Living
 from aiodev._core.timeline.vector_clock import NO_CLOCK, Clock, PartialClock, merged, totals
 from aiodev._core.tuning import RELEASE_EVERY, TENDED_BYTES
 from aiodev._core.waiting.watcher import watcher
@@ -56,8 +57,6 @@ logger = logging.getLogger("aiodev")
 
 _opening = threading.RLock()  # re-entrant: a finalizer, or a signal's handler, may make a stream while this thread holds it
 _reporting = threading.RLock()  # whoever finds nothing to report, as at exit, knows that it has been
-_living: WeakTable[int, Timeline] = WeakTable()  # by their streams' ids
-_dropped: set[Timeline] = set()  # held by the watcher alone, until they are idle
 
 #: In place of the number of an operation that is just being submitted: more than any.
 _UNKNOWN: Final = (1 << 63) - 1
@@ -179,7 +178,7 @@ class Timeline:
             ended_totals.keep_short()
             operations, _ = self.open_queue()
             self._submit_to(operations)
-        _living.enter(self.stream_id, self)  # when it is whole, since other threads wait for all that live
+        living.by_stream_id.enter(self.stream_id, self)  # when it is whole, since other threads wait for all that live
 
     def open_queue(self) -> tuple[Executor, int]:
         """The executor of the backend, which has started, and the queue, which is made if there is none. Raises the loss."""
@@ -594,7 +593,7 @@ class Timeline:
         """Make every wait, now and later, raise ``error`` (invariant 5)."""
         self._lose_counters(error)
         self._rebind()
-        self._drop_all()
+        self.drop_all()
 
     def _lose_counters(self, error: BaseException) -> None:
         self.lost = error
@@ -604,7 +603,8 @@ class Timeline:
         if self._lease is not None:
             self._lease.queue = 0
 
-    def _drop_all(self) -> None:
+    def drop_all(self) -> None:
+        """Drop what it keeps."""
         self._kept.clear()
         self.needed.clear()
 
@@ -647,6 +647,11 @@ class Timeline:
         log = self.faults
         return self.owned or (self.counters[FAULTS] == log.seen and all(fault.retrieved for fault in log.untold))
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether its queue goes back as soon as nobody refers to it."""
+        return self._lease is not None
+
     def end(self) -> None:
         """Report, and go. The timeline must be idle."""
         self.report()
@@ -654,7 +659,7 @@ class Timeline:
 
     def _go(self) -> None:
         """Have the queue go back when nobody waits for it any more (see ``Lease``). Takes no lock."""
-        _dropped.discard(self)  # not before: at exit, what is reported is looked for there
+        living.dropped.discard(self)  # not before: at exit, what is reported is looked for there
         if self.lost is None and (self._lease is None or not self._lease.queue):  # else it has ended before
             self._lease = Lease(self.operations)
             self._lease.queue = self.queue  # behind: Ctrl-C before that, and nobody has given it back
@@ -678,31 +683,12 @@ class Timeline:
         # The watcher holds the timeline, and all that it keeps, until it is idle, and then ends it. It does so even if it
         # is idle now: the collector may have called us in the middle of anything, such as a backend that holds its lock, or
         # what logs, which a report would wait for.
-        _dropped.add(self)
+        living.dropped.add(self)
         watcher.hand_over(self, counters[SUBMITTED], self.end)
 
 
-def operation_totals() -> dict[Device, tuple[int, int, int, int]]:
-    """Of each device: streams, operations submitted and completed so far, and faults. Timelines that are lost do not count."""
-    sums = {device: [0, operations, operations, failures] for device, (operations, failures) in ended_totals.read().items()}
-    for timeline in living_timelines():
-        submitted, completed = timeline.counters[SUBMITTED], timeline.counters[COMPLETED]
-        if timeline.lost is None and timeline._lease is None:
-            mine = (1, submitted, min(submitted, completed), timeline.counters[FAULTS])
-            sums[timeline.device] = [a + b for a, b in zip(sums.get(timeline.device, (0,) * 4), mine, strict=True)]
-    return {device: (counts[0], counts[1], counts[2], counts[3]) for device, counts in sums.items()}
-
-
-def timeline_of(stream_id: int) -> Timeline | None:
-    """The living timeline of a stream, which may have been dropped with work in flight."""
-    return _living.get(stream_id)
-
-
-def living_timelines() -> set[Timeline]:
-    """Those that somebody holds, and those that were dropped with work in flight."""
-    living = _dropped.copy()
-    living.update(_living.values())
-    return living
+#: Those of this process.
+living: Final[Living[Timeline]] = Living()
 
 
 def lose_all(error: BaseException) -> None:
@@ -711,7 +697,7 @@ def lose_all(error: BaseException) -> None:
     faults.forget_collecting_after_fork()
     _opening = threading.RLock()  # this is a forked child, and other threads of the parent may have held them
     _reporting = threading.RLock()
-    lost = living_timelines()
+    lost = living.all()
     # All counters before anything that is kept: what ends then looks at those of others, and a driver's memory is not here.
     for timeline in lost:
         timeline._lose_counters(error)
@@ -719,11 +705,3 @@ def lose_all(error: BaseException) -> None:
     for timeline in lost:
         timeline._rebind()
     ended_totals.forget_after_fork()
-
-
-def drop_lost() -> None:
-    """In a forked child: drop what lost timelines keep."""
-    for timeline in living_timelines():
-        if timeline.lost is not None:
-            timeline._drop_all()
-    _dropped.clear()
