@@ -15,6 +15,7 @@ from contextlib import contextmanager
 import pytest
 from interpreted import World
 from pieces import MS, PATIENCE, Entry, one_worker_held, started
+from selection import some
 
 from aiodev._backends.cpu.executor import core_time, fairness
 from aiodev._backends.cpu.executor.executor import NativeExecutor
@@ -228,6 +229,47 @@ def test_equal_clients_are_served_equally(board: Board, size: int) -> None:
     assert done.wait(60)
     # Whom the system stops for a while is charged for it; one that is starved has none, or a few.
     assert all(0.6 * requests <= served[client] <= 1.4 * requests for client in range(clients)), served
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("seed", some(range(20)))
+def test_clients_of_all_kinds_are_served_equally(board: Board, seed: int, is_known: bool) -> None:
+    """Kernels, ranges and graphs, short and long: who waits is behind by a slice and by what cannot be divided, no more.
+
+    Where they take longer than is known of them it is by some kernels more.
+    """
+    chance, longest, indices = random.Random(seed), 1_500 * US, 0
+    asked = Counter[int]()
+    with held(board):
+        for client in range(chance.randint(2, 5)):
+            queue = board.queue()
+            while asked[client] < 30_000 * US:
+                duration, size = chance.choice((20, 100, 400, 1_500)) * US, chance.choice((1, 1, 5, 30))
+                entry = board.entry((client, duration), duration)
+                if not is_known and isinstance(board.executor, NativeExecutor):
+                    Code(entry).cost, Code(entry).uses = 10, 64
+                if chance.random() < 0.4:
+                    buffer, _ = board.executor.create_buffer(0, [Command("launch", entry, 1, b"")] * size)
+                    board.executor.execute(queue, buffer, b"")
+                elif is_known:
+                    board.executor.launch(queue, entry, size, b"", 0)
+                else:  # a range that seems short is one piece
+                    for _ in range(size):
+                        board.executor.launch(queue, entry, 1, b"", 0)
+                asked[client] += duration * size
+                indices += size
+    deadline = time.monotonic() + 60
+    while len(board.log) < indices:  # not by a spin, which helps with the queue that it waits for
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    used, ahead = Counter[int](), 0
+    for client, duration in board.log:  # type: ignore[misc]
+        used[client] += duration
+        if used[client] == asked[client]:
+            break  # from here on others have more
+        ahead = max(ahead, max(used.values()) - min(used[each] for each in asked))
+    # What is thought to be short is run eight times before somebody looks at the clock.
+    assert ahead <= 2 * SLICE + (2 if is_known else 10) * longest
 
 
 def test_time_counts_and_not_how_many_operations(board: Board) -> None:
