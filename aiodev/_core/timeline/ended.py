@@ -69,12 +69,8 @@ class EndedTotals:
 
     def _add(self) -> None:
         with self._adding:
-            noted = self._noted
-            while noted:
-                device, operations, faults = noted.popleft()
-                while noted and noted[0][0] is device:  # as mostly: to look a device up takes longer than to add
-                    _, more, others = noted.popleft()
-                    operations, faults = operations + more, faults + others
+            while self._noted:
+                device, operations, faults = self._noted.popleft()
                 self._operations[device] += operations
                 self._faults[device] += faults
 
