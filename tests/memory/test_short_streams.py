@@ -24,6 +24,13 @@ class Held:
         self.stream = aiodev.Stream("cpu")
         self.stream.call(self._go_on.wait)
 
+    def writes(self) -> aiodev.Array:
+        """An array of its own, that it has still to write."""
+        with self.stream:
+            array = aiodev.empty(SIZE, dtype="float32")
+            kernels.add(array, 1.0, out=array)
+        return array
+
     async def finish(self) -> None:
         """Let its work go on, and wait for it."""
         self._go_on.set()
@@ -48,9 +55,7 @@ def test_memory_of_a_stream_whose_work_is_done_serves_another_one() -> None:
 
     async def main() -> None:
         first = Held()
-        with first.stream:
-            used = aiodev.empty(SIZE, dtype="float32")
-            kernels.add(used, 1.0, out=used)
+        used = first.writes()
         address, block = used._address, used._buffer.block
         del used  # its memory is in use
         assert block.timeline is first.stream.timeline
@@ -73,9 +78,7 @@ def test_memory_of_a_stream_at_work_does_not() -> None:
 
     async def main() -> None:
         first = Held()
-        with first.stream:
-            used = aiodev.empty(SIZE, dtype="float32")
-            kernels.add(used, 1.0, out=used)
+        used = first.writes()
         address = used._address
         del used
         with aiodev.Stream("cpu"):
