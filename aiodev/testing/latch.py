@@ -20,6 +20,9 @@ _ENTRY = ctypes.CFUNCTYPE(
     ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64
 )
 
+#: Functions that workers have not been through within the timeout: they are called whenever a worker comes.
+_still_called: list[object] = []
+
 
 class _Gate(Protocol):
     value: int
@@ -162,6 +165,7 @@ def held_workers(backend: HostBackend, index: int = 0, timeout: float = 30.0) ->
     finally:
         release.set()
         for queue in queues:
-            executor.spin(queue, 1, int(timeout * 1e9))
+            if not executor.spin(queue, 1, int(timeout * 1e9)):
+                _still_called.append(callback)
             executor.destroy_queue(queue)
         executor.hold_reserve(False)

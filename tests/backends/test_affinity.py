@@ -21,6 +21,7 @@ from aiodev._backends.cpu.executor.affinity import (
     step_aside,
 )
 from aiodev._backends.cpu.structs import Crowd, Device, Queue, Worker
+from aiodev._backends.executor.arena import arena
 from aiodev._native.compile import boolean, exported, int64, void
 from aiodev._native.emit import emit
 from aiodev._native.fields import Cell, sizeof
@@ -100,20 +101,17 @@ def several(allowed: set[int]) -> set[int]:
     return allowed
 
 
-_device, _crowd = (np.zeros(sizeof(kind) // 8, np.int64) for kind in (Device, Crowd))
-Device(_device.ctypes.data).crowd = Crowd(_crowd.ctypes.data)
+_device, _crowd = Device(arena.allocate(sizeof(Device))), Crowd(arena.allocate(sizeof(Crowd)))
+_device.crowd = _crowd
 
 
-def _structures() -> tuple[np.ndarray, np.ndarray]:
-    queue, worker = (np.zeros(sizeof(kind) // 8, np.int64) for kind in (Queue, Worker))
-    Queue(queue.ctypes.data).core = -1
-    Queue(queue.ctypes.data).range_device = Device(_device.ctypes.data)
-    Worker(worker.ctypes.data).thread = threading.get_native_id()
+def _structures() -> tuple[Queue, Worker]:
+    """A queue of the device above, and a worker that is this thread; in memory that stays, since native code writes there."""
+    queue, worker = Queue(arena.allocate(sizeof(Queue))), Worker(arena.allocate(sizeof(Worker)))
+    queue.core = -1
+    queue.range_device = _device
+    worker.thread = threading.get_native_id()
     return queue, worker
-
-
-def _addresses(*structures: np.ndarray) -> tuple[int, ...]:
-    return tuple(words.ctypes.data for words in structures)
 
 
 def test_a_helper_moves_and_stays_free_to_be_moved(several: set[int], code: NativeCode, seen: np.ndarray) -> None:
@@ -121,15 +119,15 @@ def test_a_helper_moves_and_stays_free_to_be_moved(several: set[int], code: Nati
     moved = 0
     for _ in range(10):  # the system may move it back at once
         queue, worker = _structures()
-        code.function(_step_aside)(*_addresses(queue, worker), True, seen.ctypes.data)
+        code.function(_step_aside)(queue.address, worker.address, True, seen.ctypes.data)
         before, after = seen.tolist()
         moved += before != after
         assert after in several
         assert os.sched_getaffinity(0) == several
     assert moved >= 5
     queue, worker = _structures()
-    code.function(_step_aside)(*_addresses(queue, worker), False, seen.ctypes.data)
-    assert Worker(worker.ctypes.data).stay.value == 0
+    code.function(_step_aside)(queue.address, worker.address, False, seen.ctypes.data)
+    assert worker.stay.value == 0
 
 
 def test_a_worker_on_the_core_of_who_waits_is_sent_away(several: set[int], code: NativeCode, seen: np.ndarray) -> None:
@@ -137,11 +135,11 @@ def test_a_worker_on_the_core_of_who_waits_is_sent_away(several: set[int], code:
     moved = 0
     for _ in range(10):
         queue, worker = _structures()
-        sent = code.function(_send_away)(*_addresses(queue, worker, seen))
+        sent = code.function(_send_away)(queue.address, worker.address, seen.ctypes.data)
         before, after = seen.tolist()
         moved += before != after
         assert sent or before != after  # the system moved it before we could
-        assert not sent or Queue(queue.ctypes.data).worker is None
+        assert not sent or queue.worker is None
         assert os.sched_getaffinity(0) == several
     assert moved >= 5
 
@@ -151,48 +149,44 @@ def test_a_member_that_is_waited_for_is_sent_away(several: set[int], code: Nativ
     moved = 0
     for _ in range(10):
         queue, worker = _structures()
-        member = Worker(worker.ctypes.data)
-        member.stay.value, member.stayed = 1 << 60, 7
-        code.function(_send_member_away)(*_addresses(queue, worker), True, seen.ctypes.data)
+        worker.stay.value, worker.stayed = 1 << 60, 7
+        code.function(_send_member_away)(queue.address, worker.address, True, seen.ctypes.data)
         before, after = seen.tolist()
         moved += before != after
         assert os.sched_getaffinity(0) == several
-        assert before != after or member.stay.value < 1 << 60 or Queue(queue.ctypes.data).joined is not None
+        assert before != after or worker.stay.value < 1 << 60 or queue.joined is not None
     assert moved >= 5
     for here, stay in ((False, 0), (True, MOVING)):
         queue, worker = _structures()
-        Worker(worker.ctypes.data).stay.value = stay
-        code.function(_send_member_away)(*_addresses(queue, worker), here, seen.ctypes.data)
-        assert Worker(worker.ctypes.data).stay.value == stay
+        worker.stay.value = stay
+        code.function(_send_member_away)(queue.address, worker.address, here, seen.ctypes.data)
+        assert worker.stay.value == stay
 
 
 def test_moves_that_do_not_last_become_seldom(code: NativeCode) -> None:
     """Where all cores are taken, moving does not help, and costs."""
-    _, words = _structures()
-    (address,) = _addresses(words)
-    may, worker = code.function(_may_move), Worker(address)
+    may, (_, worker) = code.function(_may_move), _structures()
     for k in range(12):
-        assert may(address)
+        assert may(worker.address)
         assert worker.stayed == min(affinity.SHORTEST << k, affinity.LONGEST)
-        assert not may(address)
+        assert not may(worker.address)
         worker.stay.value -= worker.stayed  # as if so much time had passed, and no more
-    assert may(address)
+    assert may(worker.address)
     worker.stay.value = 1  # long ago: that one lasted
-    assert may(address)
+    assert may(worker.address)
     assert worker.stayed == affinity.SHORTEST
 
 
 def test_on_a_crowded_machine_nobody_moves(code: NativeCode, seen: np.ndarray) -> None:
     """The other cores are as taken as this one."""
-    crowd = Crowd(_crowd.ctypes.data)
-    crowd.until.value = 1 << 62
+    _crowd.until.value = 1 << 62
     try:
         queue, worker = _structures()
-        assert not code.function(_send_away)(*_addresses(queue, worker, seen))
-        code.function(_step_aside)(*_addresses(queue, worker), True, seen.ctypes.data)
-        assert Worker(worker.ctypes.data).stay.value == 0
+        assert not code.function(_send_away)(queue.address, worker.address, seen.ctypes.data)
+        code.function(_step_aside)(queue.address, worker.address, True, seen.ctypes.data)
+        assert worker.stay.value == 0
     finally:
-        crowd.until.value = 0
+        _crowd.until.value = 0
 
 
 def test_with_one_core_a_worker_stays(allowed: set[int], code: NativeCode, seen: np.ndarray) -> None:
@@ -200,10 +194,11 @@ def test_with_one_core_a_worker_stays(allowed: set[int], code: NativeCode, seen:
     only = {min(allowed)}
     os.sched_setaffinity(0, only)
     queue, worker = _structures()
-    code.function(_step_aside)(*_addresses(queue, worker), True, seen.ctypes.data)
+    code.function(_step_aside)(queue.address, worker.address, True, seen.ctypes.data)
     before, after = seen.tolist()
     assert {before, after} == only
-    sent = code.function(_send_away)(*_addresses(*_structures(), seen))
+    queue, worker = _structures()
+    sent = code.function(_send_away)(queue.address, worker.address, seen.ctypes.data)
     before, after = seen.tolist()
     assert {before, after} == only and not sent
     assert os.sched_getaffinity(0) == only

@@ -103,12 +103,12 @@ def test_a_write_after_the_free_is_told(pool: DebugAllocator, caplog: pytest.Log
 
 def test_memory_is_not_touched_while_work_uses_it(pool: DebugAllocator, caplog: pytest.LogCaptureFixture) -> None:
     """Nor handed out, not even to the stream that used it; then it is, and right writes leave no trace."""
-    stream = aiodev.Stream("cpu")
+    stream, sevens = aiodev.Stream("cpu"), np.full(4096, 7, np.uint8)
     buffer = pool.allocate(4096, stream.timeline)
     address = buffer.address
     with caplog.at_level(logging.ERROR, "aiodev"):
         with Latch(stream):
-            value = stream._copy(address, np.full(4096, 7, np.uint8).ctypes.data, 4096)
+            value = stream._copy(address, sevens.ctypes.data, 4096)
             buffer._record_write(stream.timeline, value)
             del buffer
             other = pool.allocate(4096, stream.timeline)
@@ -359,10 +359,10 @@ atexit.register(ending.set)  # the last to be registered is the first to run
 
 def test_the_last_copy_is_named(pool: DebugAllocator, caplog: pytest.LogCaptureFixture) -> None:
     """As long as the journal has it; what the memory had before is not the buffer's."""
-    stream = aiodev.Stream("cpu")
+    stream, zeros = aiodev.Stream("cpu"), np.zeros(64, np.uint8)
     journal.attach(stream)
     buffer = pool.allocate(64, stream.timeline)
-    buffer._record_write(stream.timeline, stream._copy(buffer.address, np.zeros(64, np.uint8).ctypes.data, 64))
+    buffer._record_write(stream.timeline, stream._copy(buffer.address, zeros.ctypes.data, 64))
     stream.synchronize_blocking()
     del buffer
     again = pool.allocate(64, stream.timeline)
@@ -372,7 +372,7 @@ def test_the_last_copy_is_named(pool: DebugAllocator, caplog: pytest.LogCaptureF
     assert "last used by nothing that was submitted" in caplog.text
     caplog.clear()
     buffer = pool.allocate(64, stream.timeline)
-    buffer._record_write(stream.timeline, stream._copy(buffer.address, np.zeros(64, np.uint8).ctypes.data, 64))
+    buffer._record_write(stream.timeline, stream._copy(buffer.address, zeros.ctypes.data, 64))
     ctypes.memset(buffer.address + 64, 0, 1)
     stream.synchronize_blocking()
     with caplog.at_level(logging.ERROR, "aiodev"):

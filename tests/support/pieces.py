@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from weakref import WeakKeyDictionary
 
 from aiodev._backends.cpu.executor.executor import NativeExecutor
 from aiodev._backends.cpu.structs import Entry as Code, Queue
@@ -19,8 +18,8 @@ from aiodev.testing.latch import _ENTRY
 PATIENCE = 10**10
 MS = 10**9  #: in ps, as what an index costs is stated
 
-#: A worker may call an entry for as long as its executor runs, whether or not the test still knows it.
-_entries: WeakKeyDictionary[NativeExecutor, list[Entry]] = WeakKeyDictionary()
+#: Those of all tests: a worker may be in one after its test is over, since an executor that is stopped waits for a moment only.
+_entries: list[Entry] = []
 
 
 class Entry:
@@ -37,7 +36,7 @@ class Entry:
         self._code = Code(self.address)
         self._code.uniform, self._code.irregular = uniform, irregular
         self.say_cost(cost)
-        _entries.setdefault(executor, []).append(self)
+        _entries.append(self)
         executor.set_entry(self.address, ctypes.cast(self._callback, ctypes.c_void_p).value or 0)
 
     def _run(self, _result: int, _excinfo: int, _arguments: int, lo: int, hi: int) -> int:
