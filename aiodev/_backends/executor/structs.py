@@ -154,4 +154,4 @@ class Gate(Struct, alignment=32):
 
     state: Atomic[int]  #: one of ``GATE_…``
     waiter: Atomic[Queue | None]  #: queue that is held
-    references: Atomic[int]  #: the queue's and the host's
+    references: Atomic[int]  #: the queue's, the host's, and that of a worker which leaves the queue with it

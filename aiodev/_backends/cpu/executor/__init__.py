@@ -31,6 +31,8 @@ GIL, submitters must never wait, an idle machine must sleep, and whoever makes w
     they are passed.
 9.  A command buffer is one operation. While the cursor is in it, ``caller`` is that operation; between two commands the queue
     gives way to others as between two operations, but has begun. Nobody writes to a command buffer but who executes it.
+10. A gate is freed by the last who refers to it: the host, the queue, and the worker that leaves the queue with it. As soon
+    as the gate knows the queue others may be through with both, and that worker has still to look whether it is open by now.
 
 A device's lock is held for tens of nanoseconds, and never across a call of the system or of a kernel.
 """

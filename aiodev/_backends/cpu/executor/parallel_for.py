@@ -341,6 +341,8 @@ def join_range(device: Device, worker: Worker | None, helper: Helper | None, que
         before = offer_core(worker, helper, queue, after)
         if should_leave(device, worker, queue):
             break
+    if turn == workers and queue.range_left.load() > 0:
+        queue.range_left.store(0)  # whoever has the last chunk has not said so: until then one would join again and again
     return leave_range(helper, queue)
 
 

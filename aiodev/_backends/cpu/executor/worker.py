@@ -191,9 +191,12 @@ def pass_gate(device: Device, worker: Worker | None, queue: Queue, gate: Gate, v
         charge_spent(device, worker, queue)
         priority = queue.priority
         queue.begun.store(value - 1)
+        gate.references.fetch_add(1)  # it may be opened, passed by another worker and let go of before this one looks again
         gate.waiter.store_fence(queue)
         state = gate.state.load_fence()
-        if state == GATE_SHUT or gate.waiter.exchange(None) is None:
+        is_held = state == GATE_SHUT or gate.waiter.exchange(None) is None
+        release_gate(gate)
+        if is_held:
             depart(device, priority)
             return False
     queue.begun.store_fence(value)

@@ -1,0 +1,324 @@
+"""The native executor's threads, in orders that a machine hardly ever comes to: what is submitted runs once, when it may."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from interleaved import Interleaved
+from selection import some
+
+from aiodev._backends.cpu.executor import fairness, helping, submission, waiting, withdrawal, worker as worker_module
+from aiodev._backends.cpu.executor.crowding import ALWAYS
+from aiodev._backends.cpu.structs import (
+    OP_COMMAND,
+    OP_END,
+    Chunk,
+    CommandBuffer,
+    Entry,
+    KernelRecord,
+    Partition,
+    Place,
+    Queue,
+    Record,
+    Worker,
+)
+from aiodev._backends.executor import gates, wait_nodes
+from aiodev._backends.executor.structs import NEVER, Gate, Semaphore, Waker
+from aiodev._native.fields import sizeof
+
+#: Bytes of a chunk of records: a few, so that programs of some operations come to its end.
+CHUNK = 320
+PRIORITIES = 3
+
+
+@dataclass
+class Operation:
+    """One that was submitted, and what is to be true when it runs."""
+
+    queue: Queue
+    value: int
+    size: int = 1
+    ran: list[int] = field(default_factory=list)
+    behind: list[tuple[Queue, int]] = field(default_factory=list)  #: what other queues have to have reached
+    gates: list[tuple[Gate, int]] = field(default_factory=list)  #: which have to be open, unless that operation is withdrawn
+    withdrawn: set[int] = field(default_factory=set)  #: operations that may be
+    ahead: list[Operation] = field(default_factory=list)  #: commands of the same graph
+
+
+class Machine(Interleaved):
+    """A device with workers, and what its clients do with it."""
+
+    def __init__(self, seed: int, switches: int = 3, length: int = 3_000, workers: int = 2) -> None:
+        super().__init__(seed, switches, length)
+        self.operations: list[Operation] = []
+        self.opened: set[int] = set()
+        replaced: dict[str, Any] = {
+            "CHUNK_BYTES": CHUNK, "call_entry": self._run, "sched_getcpu": self._core, "thread_time": lambda: self.time,
+            "sched_getaffinity": lambda *words: -1,
+        }  # fmt: skip
+        modules = (fairness, helping, submission, waiting, withdrawal, worker_module, gates, wait_nodes)
+        functions = [self.functions(module, **replaced) for module in modules]
+        self.call = {name: function for each in reversed(functions) for name, function in each.items()}
+        self.device.workers = workers
+        for priority in range(PRIORITIES):
+            self.device.least[priority].value = NEVER
+            self.device.heap[priority].value = Place(self.allocate(64 * sizeof(Place)), self)
+        if self.chance.random() < 0.5:
+            self.crowd.clock_wait = 1
+            self.crowd.until.value = self.chance.choice((0, ALWAYS))
+        if self.crowd.until.value == ALWAYS:
+            self.crowd.span = -1
+            self.crowd.coalesces = self.chance.randrange(2)
+        spin = self.chance.choice((0, 0, 5_000, 100_000))
+        for number in range(workers):
+            worker = Worker(self.allocate(sizeof(Worker)), self)
+            worker.spin = worker.spin_cap = spin
+            if number == 0:
+                self.device.prime = worker
+            self.add(f"worker {number}", lambda worker=worker: self.call["work"](self.device, worker))
+        self._clients = 0
+
+    def _core(self) -> int:
+        return self._threads.index(self.running) % 2 if self.running else 0
+
+    def _run(self, code: int, outcome: Any, arguments: Any, lo: int, hi: int) -> int:
+        """Run indices of a kernel, whose code is its number: all that is ahead of it has to be over, and it comes once."""
+        self.progress()
+        operation = self.operations[code]
+        words, queue = self.words, operation.queue
+        assert words[queue.completed.address] == operation.value - 1, "it runs out of its turn"
+        assert not set(operation.ran) & set(range(lo, hi)) and hi <= operation.size, "it runs twice"
+        operation.ran += range(lo, hi)
+        assert all(words[other.completed.address] >= value for other, value in operation.behind), "it did not wait"
+        assert all(len(each.ran) == each.size for each in operation.ahead), "it overtakes another command"
+        for gate, number in operation.gates:
+            assert gate.address in self.opened or number in operation.withdrawn, "the gate is shut"
+        self._access(queue.completed.address)
+        self.time += self.chance.choice((0, 1_000, 30_000)) * (hi - lo)
+        self._access(queue.completed.address)
+        return 0
+
+    def add_client(self, body: Any) -> None:
+        """A thread that submits; when the last of them has ended, the workers are told to."""
+        self._clients += 1
+
+        def run() -> None:
+            body()
+            self._clients -= 1
+            if self._clients == 0:
+                self.call["stop"](self.device)
+
+        self.add(f"client {self._clients}", run)
+
+    def make_queue(self) -> Queue:
+        """A queue as the executor makes it."""
+        queue, chunk = Queue(self.allocate(sizeof(Queue)), self), Chunk(self.allocate(CHUNK), self)
+        chunk.nbytes = CHUNK
+        queue.target.value = queue.forgiven.value = NEVER
+        queue.chunk = queue.open_chunk = chunk
+        queue.offset = sizeof(Chunk)
+        queue.cursor = Record(chunk.address + sizeof(Chunk), self)
+        queue.device = queue.range_device = self.device
+        queue.partitions = Partition(self.allocate(self.device.workers * sizeof(Partition)), self)
+        self.call["recycle"](queue, self.chance.randrange(PRIORITIES), None)
+        return queue
+
+
+class Client:
+    """Submits to a queue, and knows what has to come of it."""
+
+    def __init__(self, machine: Machine, chance: random.Random) -> None:
+        self.machine, self.chance = machine, chance
+        self.call = machine.call
+        self.queue = machine.make_queue()
+        self.submitted = 0
+        self._behind: list[tuple[Queue, int]] = []
+        self._gates: list[tuple[Gate, int]] = []
+        self._shut = deque[Gate]()
+        self._withdrawn, self._may_be = set[int](), set[int]()
+        self._mine: list[Operation] = []
+        self._bell = Semaphore(machine.allocate(sizeof(Semaphore)), machine)
+        self._waker = Waker(machine.allocate(sizeof(Waker)), machine)
+        self._waker.descriptor = self._bell.address
+
+    def launch(self) -> None:
+        size = self.chance.choice((1, 1, 1, 5))
+        self._submit("launch", self._entry(self.submitted + 1, size, []), size, b"", 0)
+
+    def execute(self) -> None:
+        """Launch several kernels as a graph."""
+        sizes, nbytes = [self.chance.choice((1, 1, 5)) for _ in range(3)], sizeof(KernelRecord)
+        room = sizeof(CommandBuffer) + nbytes * len(sizes) + sizeof(Record)
+        buffer = CommandBuffer(self.machine.allocate(room), self.machine)
+        buffer.length, ahead, place = len(sizes), list[Operation](), buffer.commands.address
+        for size in sizes:
+            record = KernelRecord(place, self.machine)
+            record.mark, record.nbytes, record.size = OP_COMMAND, nbytes, size
+            record.entry = self._entry(self.submitted + 1, size, ahead[:])
+            ahead.append(self._mine[-1])
+            place += nbytes
+        Record(place, self.machine).mark = OP_END
+        self._submit("execute", buffer, b"")
+
+    def _entry(self, value: int, size: int, ahead: list[Operation]) -> Entry:
+        """A kernel's entry, of which no other launch is, so that it is known what runs."""
+        operation = Operation(self.queue, value, size, [], self._behind[:], self._gates[:], self._may_be, ahead)
+        known = self.machine.operations
+        known.append(operation)
+        self._mine.append(operation)
+        entry, number = Entry(self.machine.allocate(sizeof(Entry)), self.machine), len(known) - 1
+        entry.code.value = number
+        entry.cost = self.chance.choice((0, 1_000, 40_000_000))
+        entry.uniform = self.chance.randrange(2)
+        return entry
+
+    def gate(self) -> Gate:
+        gate = Gate(self.call["create_gate"](), self.machine)
+        self._submit("gate", gate)
+        self._gates.append((gate, self.submitted))
+        return gate
+
+    def open(self, gate: Gate) -> None:
+        self.machine.opened.add(gate.address)
+        self.call["open_gate"](gate, False)
+
+    def hold(self) -> None:
+        """Add a gate, which is opened later."""
+        self._shut.append(self.gate())
+
+    def let_go(self, most: int = 1) -> None:
+        """Open those gates."""
+        while self._shut and most:
+            self.open(self._shut.popleft())
+            most -= 1
+
+    def wait(self, other: Client) -> None:
+        value = other.submitted
+        if value and other.queue != self.queue:
+            self._submit("wait_over", other.queue, value)
+            self._behind.append((other.queue, value))
+
+    def withdraw(self) -> None:
+        if self.submitted:
+            first = self.chance.randint(1, self.submitted)
+            last = self.chance.randint(first, self.submitted)
+            self._may_be.update(range(first, last + 1))
+            start = self.call["withdraw"](self.queue, first, last, self.chance.random() < 0.5)
+            if start:
+                self._withdrawn.update(range(start, last + 1))
+
+    def _submit(self, name: str, *arguments: object) -> None:
+        self.submitted += 1
+        assert self.call[name](self.queue, *arguments) == self.submitted
+
+    def finish(self) -> None:
+        """Wait until all is done, by helping or not; then each has run that was to."""
+        self.let_go(-1)
+        while self.queue.completed.load() < self.submitted:
+            match self.chance.randrange(4):
+                case 0:
+                    self.call["spin"](self.queue, self.submitted, self.chance.choice((5_000, 200_000)))
+                case 1:
+                    self._sleep()
+                case _:
+                    self.machine.spin()
+        for operation in self._mine:
+            expected = 0 if operation.value in self._withdrawn else operation.size
+            assert sorted(operation.ran) == list(range(expected)), "not all of it ran, or it was withdrawn"
+
+    def _sleep(self) -> None:
+        """Wait as a loop does, which parks."""
+        if self.call["arm"](self.queue, self.submitted, self._waker):
+            self.machine.sleep(self._bell)
+            self.call["rearm_waker"](self._waker)
+            while self.call["next_fired"](self._waker):
+                pass
+
+    def begin_again(self) -> None:
+        """Have the queue recycled, as that of a stream that was dropped is."""
+        while self.queue.pending.load() != 0:
+            self.machine.spin()
+        self.call["recycle"](self.queue, self.chance.randrange(PRIORITIES), None)
+        self.submitted = 0
+        self._withdrawn, self._may_be = set(), set()
+        for known in (self._behind, self._gates, self._mine):
+            known.clear()
+
+
+def run_program(seed: int, switches: int, length: int) -> None:
+    """Two clients, of which each has a queue that the other one waits for, and one that begins again."""
+    chance = random.Random(seed)
+    machine = Machine(seed, switches, length, workers=chance.choice((1, 2, 2, 3)))
+    shared = [Client(machine, chance) for _ in range(2)]
+
+    def act(client: Client, waited_for: Client) -> None:
+        match chance.randrange(10):
+            case 0 | 1 | 2:
+                client.launch()
+            case 3 | 4:
+                client.execute()
+            case 5:
+                client.hold()
+            case 6 | 7:
+                client.let_go()
+            case 8:
+                client.wait(waited_for)
+            case 9:
+                client.withdraw()
+
+    def body(number: int) -> None:
+        mine, private = shared[number], Client(machine, chance)
+        for _ in range(chance.randint(1, 2)):
+            for _ in range(chance.randint(2, 6)):
+                act(*chance.choice(((private, shared[0]), (private, shared[1]), (mine, shared[1 - number]))))
+            mine.let_go(-1)  # which the private one may wait for
+            private.finish()
+            private.begin_again()
+        mine.finish()
+
+    for number in range(2):
+        machine.add_client(lambda number=number: body(number))
+    machine.start()
+    for client in shared:
+        assert client.queue.pending.value == client.queue.owed == 0, "an idle queue counts what it was given"
+    assert machine.device.pending.value == 0
+
+
+def run_gates(seed: int) -> None:
+    """A client that waits behind gates, and one that opens each of them as soon as it is there."""
+    chance = random.Random(seed)
+    machine = Machine(seed, switches=2, length=600)
+    client = Client(machine, chance)
+    kept = deque[Gate]()
+
+    def submit() -> None:
+        for _ in range(2):
+            kept.append(client.gate())
+            client.launch()
+        client.finish()
+
+    def open_each() -> None:
+        for _ in range(2):
+            while not kept:
+                machine.spin()
+            client.open(kept.popleft())
+
+    machine.add_client(submit)
+    machine.add_client(open_each)
+    machine.start()
+
+
+@pytest.mark.parametrize("seed", some(range(3_000), 60))
+def test_programs_in_any_order(seed: int) -> None:
+    """Kernels and ranges, graphs, gates, waits, withdrawals, and queues that are recycled."""
+    run_program(seed, switches=seed % 5, length=(300, 800, 2_000)[seed % 3])
+
+
+@pytest.mark.parametrize("seed", some(range(1_200), 60))
+def test_a_gate_that_is_opened_as_a_worker_comes_to_it(seed: int) -> None:
+    """Another worker may be through with it, and it be freed, before that one has looked again."""
+    run_gates(seed)
