@@ -268,8 +268,8 @@ def test_clients_of_all_kinds_are_served_equally(board: Board, seed: int, is_kno
         if used[client] == asked[client]:
             break  # from here on others have more
         ahead = max(ahead, max(used.values()) - min(used[each] for each in asked))
-    # What is thought to be short is run eight times before somebody looks at the clock.
-    assert ahead <= 2 * SLICE + (2 if is_known else 10) * longest
+    # What is thought to be short is run eight times before somebody looks at the clock. What Python takes is not in the log.
+    assert ahead <= 2 * SLICE + (2.5 if is_known else 10) * longest
 
 
 def test_time_counts_and_not_how_many_operations(board: Board) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from interleaved import Interleaved
 from selection import some
 
-from aiodev._backends.cpu.executor import fairness, helping, submission, waiting, withdrawal, worker as worker_module
+from aiodev._backends.cpu import executor as native
 from aiodev._backends.cpu.executor.crowding import ALWAYS
 from aiodev._backends.cpu.structs import (
     OP_COMMAND,
@@ -26,7 +27,6 @@ from aiodev._backends.cpu.structs import (
     Record,
     Worker,
 )
-from aiodev._backends.executor import gates, wait_nodes
 from aiodev._backends.executor.structs import NEVER, Gate, Semaphore, Waker
 from aiodev._native.fields import sizeof
 
@@ -52,17 +52,15 @@ class Operation:
 class Machine(Interleaved):
     """A device with workers, and what its clients do with it."""
 
-    def __init__(self, seed: int, switches: int = 3, length: int = 3_000, workers: int = 2) -> None:
-        super().__init__(seed, switches, length)
+    def __init__(self, *how: Any, workers: int = 2) -> None:
+        super().__init__(*how)
         self.operations: list[Operation] = []
         self.opened: set[int] = set()
         replaced: dict[str, Any] = {
             "CHUNK_BYTES": CHUNK, "call_entry": self._run, "sched_getcpu": self._core, "thread_time": lambda: self.time,
             "sched_getaffinity": lambda *words: -1,
         }  # fmt: skip
-        modules = (fairness, helping, submission, waiting, withdrawal, worker_module, gates, wait_nodes)
-        functions = [self.functions(module, **replaced) for module in modules]
-        self.call = {name: function for each in reversed(functions) for name, function in each.items()}
+        self.call = self.functions(native, **replaced)
         self.device.workers = workers
         for priority in range(PRIORITIES):
             self.device.least[priority].value = NEVER
@@ -97,9 +95,9 @@ class Machine(Interleaved):
         assert all(len(each.ran) == each.size for each in operation.ahead), "it overtakes another command"
         for gate, number in operation.gates:
             assert gate.address in self.opened or number in operation.withdrawn, "the gate is shut"
-        self._access(queue.completed.address)
+        self.touch(queue.completed.address)
         self.time += self.chance.choice((0, 1_000, 30_000)) * (hi - lo)
-        self._access(queue.completed.address)
+        self.touch(queue.completed.address)
         return 0
 
     def add_client(self, body: Any) -> None:
@@ -196,11 +194,9 @@ class Client:
             self.open(self._shut.popleft())
             most -= 1
 
-    def wait(self, other: Client) -> None:
-        value = other.submitted
-        if value and other.queue != self.queue:
-            self._submit("wait_over", other.queue, value)
-            self._behind.append((other.queue, value))
+    def wait(self, other: Client, value: int) -> None:
+        self._submit("wait_over", other.queue, value)
+        self._behind.append((other.queue, value))
 
     def withdraw(self) -> None:
         if self.submitted:
@@ -249,10 +245,10 @@ class Client:
             known.clear()
 
 
-def run_program(seed: int, switches: int, length: int) -> None:
+def run_program(*how: Any) -> Machine:
     """Two clients, of which each has a queue that the other one waits for, and one that begins again."""
-    chance = random.Random(seed)
-    machine = Machine(seed, switches, length, workers=chance.choice((1, 2, 2, 3)))
+    chance = random.Random(how[0])
+    machine = Machine(*how, workers=chance.choice((1, 2, 2, 3)))
     shared = [Client(machine, chance) for _ in range(2)]
 
     def act(client: Client, waited_for: Client) -> None:
@@ -265,8 +261,8 @@ def run_program(seed: int, switches: int, length: int) -> None:
                 client.hold()
             case 6 | 7:
                 client.let_go()
-            case 8:
-                client.wait(waited_for)
+            case 8 if waited_for.submitted:
+                client.wait(waited_for, waited_for.submitted)
             case 9:
                 client.withdraw()
 
@@ -285,14 +281,14 @@ def run_program(seed: int, switches: int, length: int) -> None:
     machine.start()
     for client in shared:
         assert client.queue.pending.value == client.queue.owed == 0, "an idle queue counts what it was given"
-    assert machine.device.pending.value == 0
+    assert machine.device.pending.value == 0, "an idle queue waits"
+    return machine
 
 
-def run_gates(seed: int) -> None:
+def run_gates(*how: Any) -> Machine:
     """A client that waits behind gates, and one that opens each of them as soon as it is there."""
-    chance = random.Random(seed)
-    machine = Machine(seed, switches=2, length=600)
-    client = Client(machine, chance)
+    machine = Machine(*how)
+    client = Client(machine, machine.chance)
     kept = deque[Gate]()
 
     def submit() -> None:
@@ -310,15 +306,52 @@ def run_gates(seed: int) -> None:
     machine.add_client(submit)
     machine.add_client(open_each)
     machine.start()
+    return machine
 
 
-@pytest.mark.parametrize("seed", some(range(3_000), 60))
+def run_waits(*how: Any) -> Machine:
+    """A queue that waits for each operation of another one, as it is completed."""
+    machine = Machine(*how)
+    first, second = (Client(machine, machine.chance) for _ in range(2))
+
+    def lead() -> None:
+        for _ in range(3):
+            first.launch()
+        first.finish()
+
+    def follow() -> None:
+        for value in range(1, 4):  # which may not have been submitted yet
+            second.wait(first, value)
+            second.launch()
+        second.finish()
+
+    machine.add_client(lead)
+    machine.add_client(follow)
+    machine.start()
+    return machine
+
+
+def interleave(run: Callable[..., Machine], seed: int) -> None:
+    """Run a program undisturbed, which says how many places there are; then several times, and give way at some of them."""
+    only_atomic, chance = seed % 2 == 0, random.Random(seed)
+    places = run(seed, (), only_atomic).places
+    for _ in range(10):
+        run(seed, [chance.randint(1, places) for _ in range(chance.randint(1, 4))], only_atomic)
+
+
+@pytest.mark.parametrize("seed", some(range(1_000), 20))
 def test_programs_in_any_order(seed: int) -> None:
     """Kernels and ranges, graphs, gates, waits, withdrawals, and queues that are recycled."""
-    run_program(seed, switches=seed % 5, length=(300, 800, 2_000)[seed % 3])
+    interleave(run_program, seed)
 
 
-@pytest.mark.parametrize("seed", some(range(1_200), 60))
+@pytest.mark.parametrize("seed", some(range(500), 20))
 def test_a_gate_that_is_opened_as_a_worker_comes_to_it(seed: int) -> None:
     """Another worker may be through with it, and it be freed, before that one has looked again."""
-    run_gates(seed)
+    interleave(run_gates, seed)
+
+
+@pytest.mark.parametrize("seed", some(range(500), 20))
+def test_a_wait_for_what_is_just_completed(seed: int) -> None:
+    """It is passed by one thread, whoever has seen the other first."""
+    interleave(run_waits, seed)

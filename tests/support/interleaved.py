@@ -20,7 +20,7 @@ from __future__ import annotations
 import itertools
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import ModuleType
 from typing import Any
 
@@ -50,13 +50,17 @@ class Interleaved(World):
 
     Attributes:
         running: the thread whose turn it is.
+        places: how many there were at which it might have given way.
     """
 
-    def __init__(self, seed: int, switches: int, length: int) -> None:
-        """``switches`` times within about ``length`` accesses the thread that runs becomes the last."""
+    def __init__(self, seed: int, switches: Collection[int] = (), only_atomic: bool = False) -> None:
+        """At ``switches`` the thread that runs becomes the last: numbers of places, from 1.
+
+        Places are before an access and behind an atomic one that reads and writes, with ``only_atomic`` around those alone.
+        """
         self.chance = random.Random(seed)
-        self._switches = {self.chance.randrange(length) for _ in range(switches)}
-        self._accesses = self._progressed = self._spun = 0
+        self._switches, self._only_atomic = frozenset(switches), only_atomic
+        self.places = self._accesses = self._progressed = self._spun = 0
         self._lowest = itertools.count(-1, -1)
         self._threads: list[Thread] = []
         self.running: Thread | None = None
@@ -182,42 +186,52 @@ class Interleaved(World):
         assert address not in self._freed, f"{address:#x} is freed twice"
         self._freed.update(range(address, address + self._sizes[address], 8))
 
-    def _access(self, address: int) -> None:
-        assert address not in self._freed, f"{address:#x} is used after it was freed"
+    def touch(self, address: int, atomic: bool = False) -> None:
+        """Be about to make an access."""
         self._accesses += 1
         assert self._accesses - self._progressed <= MOST_ACCESSES, "threads run for ever"
-        if self._accesses in self._switches:
+        if atomic or not self._only_atomic:
+            self._place()
+        assert address not in self._freed, f"{address:#x} is used after it was freed"
+
+    def _place(self) -> None:
+        self.places += 1
+        if self.places in self._switches:
             self._demote()
-            assert address not in self._freed, f"{address:#x} is used after it was freed"
 
     def progress(self) -> None:
         """A thread has done more than spin."""
         self._spun, self._progressed = 0, self._accesses
 
     def get(self, address: int) -> int:
-        self._access(address)
+        self.touch(address)
         return super().get(address)
 
     def put(self, address: int, value: int) -> None:
-        self._access(address)
+        self.touch(address)
         super().put(address, value)
 
     def fetch_add(self, address: int, value: int) -> int:
-        self._access(address)
-        return super().fetch_add(address, value)
-
-    def fetch_min(self, address: int, value: int) -> int:
-        self._access(address)
-        before, self.words[address] = self.words[address], min(value, self.words[address])
+        self.touch(address, True)
+        before = super().fetch_add(address, value)
+        self._place()
         return before
 
-    def exchange(self, address: int, value: int) -> int:
-        self._access(address)
-        return super().exchange(address, value)
+    def fetch_min(self, address: int, value: int) -> int:
+        return self.exchange(address, lambda before: min(before, value))
+
+    def exchange(self, address: int, value: int | Callable[[int], int]) -> int:
+        self.touch(address, True)
+        before = self.words[address]
+        self.words[address] = value(before) if callable(value) else value
+        self._place()
+        return before
 
     def compare_exchange(self, address: int, expected: int, value: int) -> bool:
-        self._access(address)
-        return super().compare_exchange(address, expected, value)
+        self.touch(address, True)
+        found = super().compare_exchange(address, expected, value)
+        self._place()
+        return found
 
     # Native code
 

@@ -28,6 +28,7 @@ class World:
         self.words: defaultdict[int, int] = defaultdict(int)
         self.time = 0
         self.offered: list[int] = []
+        self._kinds: dict[Any, type[Any]] = {}
         self.device, self.queue, self.worker = Device(0x10000, self), Queue(0x20000, self), Worker(0x30000, self)
         self.heap, self.crowd = Place(0x50000, self), Crowd(0x60000, self)
         self.device.crowd, self.queue.device, self.queue.range_device = self.crowd, self.device, self.device
@@ -99,4 +100,7 @@ class World:
 
     def _here(self, kind: Any) -> type[Any]:
         """A kind of struct as native code casts to it, in this memory."""
-        return type(kind)(kind.__name__, (kind,), {"__init__": lambda made, address: kind.__init__(made, address, self)})
+        if kind not in self._kinds:
+            cast = {"__init__": lambda made, address: kind.__init__(made, address, self)}
+            self._kinds[kind] = type(kind)(kind.__name__, (kind,), cast)
+        return self._kinds[kind]
