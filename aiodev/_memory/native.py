@@ -1,4 +1,4 @@
-"""Allocation in native code: where a bin has a block that serves, and where one goes back whose uses are of one timeline.
+"""Allocation in native code: where a bin has a block whose work is done, or the timeline's own, and where one goes back.
 
 The rules are those of :meth:`CachingAllocator.allocate` and of a buffer's finalizer, which do the rest. From the look at the
 bin, and from that at the uses, up to where a block has changed hands nothing is called that may run Python's code, so neither
@@ -29,7 +29,7 @@ from aiodev._native.objects import (
     new_int,
 )
 
-__all__ = ["allocate", "release"]
+__all__ = ["allocate", "is_seen_done", "release"]
 
 _FAILED = -1
 
@@ -71,10 +71,23 @@ def _take_block(known: KnownView, memory: AllocatorView, timeline: int, nbytes: 
     last = home.free.length - 1
     items: Cell[int] = Cell(home.free.items)
     block = BlockView(items[last].value)
-    if block.timeline != known.none and (block.timeline != timeline or block.uses != known.none):
+    used_by = block.timeline
+    is_free = used_by == known.none or used_by == timeline or is_seen_done(known, used_by, block.value)
+    if not is_free or block.uses != known.none:
         return BlockView(0)
     home.free.length = last
     return block
+
+
+@inner
+def is_seen_done(known: KnownView, timeline: int, value: int) -> int:
+    """Whether a timeline has reached a value, as far as that is seen without a call; not of one that is lost."""
+    if Object(timeline).type != known.timeline_class:
+        return 0
+    counters = TimelineView(timeline).counters
+    if counters.address == 0 or counters.type != known.memoryview_class:
+        return 0
+    return Cell(counters.content)[COMPLETED].value >= as_int(value)
 
 
 @inner
@@ -90,12 +103,10 @@ def _size_class(nbytes: int) -> int:
 @inner
 def _fill(known: KnownView, buffer: BufferView, block: BlockView, memory: int, timeline: int) -> None:
     """Make a buffer of a block."""
-    read = known.zero
-    if block.timeline != known.none:
-        read = block.value
-        increment(known.none)
-        block.timeline = known.none  # a live block would keep it, and whatever it knows of failures, for as long as it lives
-        decrement(timeline)
+    used_by = block.timeline
+    read = block.value if used_by == timeline else known.zero
+    increment(known.none)
+    block.timeline = known.none  # a live block would keep it, and whatever it knows of failures, for as long as it lives
     increment(read)
     state = block.state
     increment(known.live)
@@ -121,6 +132,7 @@ def _fill(known: KnownView, buffer: BufferView, block: BlockView, memory: int, t
     buffer.written = known.zero
     buffer.read = read
     buffer.readers = known.none
+    decrement(used_by)  # the last: it may be that of a stream that is gone, whose finalizer runs
 
 
 @inner

@@ -69,6 +69,7 @@ class TimelineView(Object):
 
     counters: MemoryView = slot(Timeline, "counters")  #: or another sequence
     noted: int = slot(Timeline, "noted")  #: a dict, or Python's None
+    recording: int = slot(Timeline, "recording")
 
 
 class AllocatorView(Object):

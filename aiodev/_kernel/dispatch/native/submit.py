@@ -11,6 +11,7 @@ from aiodev._kernel.dispatch.states import (
     TimelineView,
     UsesView,
 )
+from aiodev._memory.native import is_seen_done
 from aiodev._native.compile import inner
 from aiodev._native.fields import WORD, Cell
 from aiodev._native.intrinsics import given_object, on_stack
@@ -231,6 +232,8 @@ def _note(known: KnownView, buffer: BufferView, timeline: int, value: int, numbe
                 buffer.read = value
                 decrement(last)
             return 1
+        if _replace_reader(known, buffer, timeline, value):
+            return 1
         method_name = known.record_read
     noted = TimelineView(timeline).noted
     if noted != known.none:
@@ -246,6 +249,29 @@ def _note(known: KnownView, buffer: BufferView, timeline: int, value: int, numbe
     if result == 0:
         return 0
     decrement(result)
+    return 1
+
+
+@inner
+def _replace_reader(known: KnownView, buffer: BufferView, timeline: int, value: int) -> int:
+    """Note a read in place of another timeline's, if that is done and there is nothing else to look at; whether it was."""
+    memory = known.memory
+    reader, last = buffer.reader, buffer.read
+    if buffer.type != memory.buffer_class or TimelineView(timeline).recording != known.none:
+        return 0  # others look at reads themselves, as where races are looked for
+    if buffer.readers != known.none:
+        if dict_item(buffer.readers, timeline) != 0:
+            return 0
+        clear_error()
+    is_here = is_seen_done(memory, buffer.writer, memory.zero)
+    if not is_here or not is_seen_done(memory, reader, last):
+        return 0
+    increment(timeline)
+    increment(value)
+    buffer.reader = timeline
+    buffer.read = value
+    decrement(last)
+    decrement(reader)  # the last: it may be that of a stream that is gone, whose finalizer runs
     return 1
 
 
