@@ -158,7 +158,7 @@ def test_a_range_that_takes_longer_than_it_did_rings_between_two_chunks() -> Non
         chunks.append(worker.bell is None)
         world.time += 2 * HELD // 3
 
-    replaced = {"run_chunk": run_chunk, "this_core": lambda: 0, "leave_range": lambda helper, queue: True}
+    replaced = {"run_chunk": run_chunk, "this_core": lambda: 0, "leave_range": lambda home, helper, queue: True}
     assert world.run(parallel_for, "join_range", world.device, worker, None, queue, **replaced, ring=lambda waker: None)
     assert chunks == [False, False, True, True]
 

@@ -111,7 +111,7 @@ def test_threads_that_share_a_kernel_and_keep_their_cores_show_that_these_are_fr
     def run_chunk(queue: Queue, record: KernelRecord, lo: int, hi: int) -> None:
         world.time += step * (hi - lo)
 
-    replaced = {"run_chunk": run_chunk, "this_core": lambda: 0, "leave_range": lambda helper, queue: True}
+    replaced = {"run_chunk": run_chunk, "this_core": lambda: 0, "leave_range": lambda home, helper, queue: True}
     assert world.run(parallel_for, "join_range", world.device, world.worker, None, queue, **replaced)
     world.crowd.until.value, free = world.time - 1, members > 1 and not crowded
     world.run(crowding, "note_crowd", world.crowd, world.time)
@@ -182,7 +182,7 @@ def test_a_core_that_was_offered_between_two_chunks_is_in_neithers_time() -> Non
         return 0
 
     replaced = {"now": lambda: world.time, "thread_time": lambda: computed[0], "this_core": lambda: 0}
-    replaced |= {"run_chunk": run_chunk, "sched_yield": offer, "leave_range": lambda helper, queue: True}
+    replaced |= {"run_chunk": run_chunk, "sched_yield": offer, "leave_range": lambda home, helper, queue: True}
     assert world.run(parallel_for, "join_range", world.device, world.worker, None, queue, **replaced)
     assert computed[0] == 8 * SUSPICIOUS and record.entry.cost == SUSPICIOUS * 1000
 
@@ -282,7 +282,7 @@ def test_help_that_does_not_come_is_waited_for_anew_while_a_thread_helps(helpers
     def run_chunk(queue: Queue, record: KernelRecord, lo: int, hi: int) -> None:
         world.time += ALONE
 
-    replaced = {"run_chunk": run_chunk, "this_core": lambda: 0, "leave_range": lambda helper, queue: True}
+    replaced = {"run_chunk": run_chunk, "this_core": lambda: 0, "leave_range": lambda home, helper, queue: True}
     replaced |= {"wake_for_range": lambda device, queue: woken.append(world.time)}
     replaced |= {"should_leave": lambda device, worker, queue: False}
     assert world.run(parallel_for, "join_range", world.device, world.worker, None, queue, **replaced)

@@ -11,7 +11,7 @@ from pieces import MS, PATIENCE, Entry, help_until, started
 
 from aiodev._backends.cpu.executor import helping, parallel_for, ready_queue
 from aiodev._backends.cpu.executor.ready_queue import SLEEP
-from aiodev._backends.cpu.structs import Helper, Place, Queue, Worker
+from aiodev._backends.cpu.structs import Device, Helper, Place, Queue, Worker
 
 
 def is_cheap(entry: Entry) -> bool:
@@ -42,11 +42,17 @@ class Ranked:
     def enter(self) -> object:
         return self.run(ready_queue, "enter_range", self.device, self.urgent)
 
-    def leave(self, helper: Helper | None = None) -> object:
-        return self.run(parallel_for, "leave_range", helper, self.urgent)
+    def leave(self, helper: Helper | None = None, home: Device | None = None) -> object:
+        return self.run(parallel_for, "leave_range", home or self.device, helper, self.urgent)
 
     def take(self) -> object:
         return self.run(ready_queue, "take", self.device, self.world.worker)
+
+    def fall_asleep(self) -> None:
+        """Have one worker sleep."""
+        sleeper = Worker(0x400000, self.world)
+        self.device.sleepers = self.device.prime = sleeper
+        self.device.asleep = sleeper.asleep = 1
 
     def outranked(self) -> object:
         return self.run(ready_queue, "outranked", self.device, self.low)
@@ -94,14 +100,22 @@ def test_a_helper_that_leaves_a_core_sends_for_a_worker(waits: bool, left: int) 
     """If there is other work. It does not look for any itself, and those that found none that they may begin sleep."""
     ranked = Ranked()
     ranked.enter()
-    sleeper = Worker(0x400000, ranked.world)
-    ranked.device.sleepers = ranked.device.prime = sleeper
-    ranked.device.asleep = sleeper.asleep = 1
+    ranked.fall_asleep()
     if not waits:
         ranked.run(ready_queue, "take_out", ranked.device, ranked.low)
     ranked.urgent.range_left.value = left
     assert not ranked.leave(Helper(0x500000, ranked.world))
     assert len(ranked.posted) == waits == 1 - ranked.device.asleep
+
+
+def test_so_does_the_worker_of_a_reserved_queue() -> None:
+    """It looks for the work of its own device, which is no other queue's."""
+    ranked = Ranked()
+    ranked.enter()
+    ranked.fall_asleep()
+    ranked.urgent.range_left.value = 0
+    assert not ranked.leave(home=Device(0x500000, ranked.world))
+    assert len(ranked.posted) == 1
 
 
 def test_a_worker_makes_room_for_a_helper_with_more_urgent_work() -> None:

@@ -343,7 +343,7 @@ def join_range(device: Device, worker: Worker | None, helper: Helper | None, que
             break
     if turn == workers and queue.range_left.load() > 0:
         queue.range_left.store(0)  # whoever has the last chunk has not said so: until then one would join again and again
-    return leave_range(helper, queue)
+    return leave_range(device, helper, queue)
 
 
 @inner
@@ -382,9 +382,13 @@ def should_leave(device: Device, worker: Worker | None, queue: Queue) -> bool:
 
 
 @inner
-def leave_range(helper: Helper | None, queue: Queue) -> bool:
-    """Leave a range; True when that ended it. If others are inside, a helper is due back, and no worker is woken for it."""
+def leave_range(home: Device, helper: Helper | None, queue: Queue) -> bool:
+    """Leave a range; True when that ended it. If others are inside, a helper is due back, and no worker is woken for it.
+
+    ``home`` is the worker's device, which for that of a reserved queue is not the range's.
+    """
     device = queue.range_device
+    looks = helper is None and home == device  # whether this thread looks for the device's work next
     sleeper: Worker | None = None
     lock(device.lock)
     members = queue.range_members.value - 1
@@ -411,7 +415,7 @@ def leave_range(helper: Helper | None, queue: Queue) -> bool:
         queue.range_full = 0
         full = device.full[queue.priority]
         full.store(full.value - 1)
-        if sleeper is None and (over or helper is not None) and device.pending.value > queue.range_linked.value:
+        if sleeper is None and (over or not looks) and device.pending.value > queue.range_linked.value:
             sleeper = pop_sleeper(device)  # what was outranked is so no longer, and we look for no work
     unlock(device.lock)
     wake_worker(sleeper)
