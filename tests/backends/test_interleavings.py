@@ -28,12 +28,15 @@ from aiodev._backends.cpu.structs import (
     Record,
     Worker,
 )
-from aiodev._backends.executor.structs import NEVER, Gate, Semaphore, Waker
+from aiodev._backends.executor.structs import NEVER, Gate, Semaphore, TraceLog, TraceSlot, Waker
+from aiodev._core.backend.trace_log import OPERATION_MASK
 from aiodev._native.fields import sizeof
 
 #: Bytes of a chunk of records: a few, so that programs of some operations come to its end.
 CHUNK = 320
 PRIORITIES = 3
+#: How many operations a log has room for.
+SLOTS = 24
 
 
 @dataclass
@@ -69,6 +72,10 @@ class Machine(Interleaved):
         if self.crowd.until.value == ALWAYS:
             self.crowd.span = -1
             self.crowd.coalesces = self.chance.randrange(2)
+        self.log: TraceLog | None = None
+        if self.chance.random() < 0.3:
+            self.log = TraceLog(self.allocate(sizeof(TraceLog) + SLOTS * sizeof(TraceSlot)), self)
+            self.log.room = SLOTS
         self._clients = 0
         self._spin = self.chance.choice((0, 0, 5_000, 100_000))
         self._devices = [self.device]
@@ -140,7 +147,7 @@ class Machine(Interleaved):
             self._devices.append(queue.device)
             self._start(queue.device, 1)
         queue.partitions = Partition(self.allocate(self.device.workers * sizeof(Partition)), self)
-        self.call["recycle"](queue, self.chance.randrange(PRIORITIES), None)
+        self.call["recycle"](queue, self.chance.randrange(PRIORITIES), self.log)
         return queue
 
 
@@ -157,6 +164,7 @@ class Client:
         self._shut = deque[Gate]()
         self._withdrawn, self._may_be = set[int](), set[int]()
         self._mine: list[Operation] = []
+        self._shared: dict[int, tuple[Client, int]] = {}  # waits whose failure is shared, by their numbers
         self._bell = Semaphore(machine.allocate(sizeof(Semaphore)), machine)
         self._waker = Waker(machine.allocate(sizeof(Waker)), machine)
         self._waker.descriptor = self._bell.address
@@ -214,9 +222,23 @@ class Client:
             self.open(self._shut.popleft())
             most -= 1
 
-    def wait(self, other: Client, value: int) -> None:
-        self._submit("wait_over", other.queue, value)
+    def wait(self, other: Client, value: int, shared: bool = False) -> None:
+        """Wait for another queue; if that is ``shared``, what fails there fails here."""
+        self._submit("wait" if shared else "wait_over", other.queue, value)
         self._behind.append((other.queue, value))
+        if shared:
+            self._shared[self.submitted] = other, value
+
+    def fails_by(self, value: int) -> bool:
+        """Whether a failure begins with an operation up to ``value``; then what is behind it does not run."""
+        known = [number for number in range(1, value + 1) if number not in self._withdrawn]
+        fails = {operation.value for operation in self._mine if operation.fails}
+        waits = [self._shared[number] for number in known if number in self._shared]
+        return not fails.isdisjoint(known) or any(other.covers(target) for other, target in waits)
+
+    def covers(self, value: int) -> bool:
+        """Whether who waits for an operation fails."""
+        return value in self._withdrawn or self.fails_by(value)
 
     def withdraw(self) -> None:
         if self.submitted:
@@ -242,14 +264,13 @@ class Client:
                     self._sleep()
                 case _:
                     self.machine.spin()
-        has_failed = False
         for operation in self._mine:
-            expected = 0 if has_failed or operation.value in self._withdrawn else operation.size
-            if operation.fails and expected:
-                has_failed = True  # what is behind it does not run
+            runs = operation.value not in self._withdrawn and not self.fails_by(operation.value - 1)
+            if runs and operation.fails:
                 assert operation.ran, "it did not run"
             else:
-                assert sorted(operation.ran) == list(range(expected)), "not all of it ran, or some that was not to"
+                expected = range(operation.size if runs else 0)
+                assert sorted(operation.ran) == list(expected), "not all of it ran, or some that was not to"
 
     def _sleep(self) -> None:
         """Wait as a loop does, which parks."""
@@ -263,10 +284,10 @@ class Client:
         """Have the queue recycled, as that of a stream that was dropped is."""
         while self.queue.pending.load() != 0:
             self.machine.spin()
-        self.call["recycle"](self.queue, self.chance.randrange(PRIORITIES), None)
+        self.call["recycle"](self.queue, self.chance.randrange(PRIORITIES), self.machine.log)
         self.submitted = 0
         self._withdrawn, self._may_be = set(), set()
-        for known in (self._behind, self._gates, self._mine):
+        for known in (self._behind, self._gates, self._mine, self._shared):
             known.clear()
 
 
@@ -288,11 +309,11 @@ def run_program(*how: Any) -> Machine:
             case 6 | 7:
                 client.let_go()
             case 8 if waited_for.submitted:
-                client.wait(waited_for, waited_for.submitted)
+                client.wait(waited_for, waited_for.submitted, shared=chance.random() < 0.5)
             case 9:
                 client.withdraw()
             case 10:
-                client.launch(fails=client not in shared)
+                client.launch(fails=True)
 
     def body(number: int) -> None:
         mine, private = shared[number], privates[number]
@@ -311,6 +332,10 @@ def run_program(*how: Any) -> Machine:
     for client in shared:
         assert client.queue.pending.value == client.queue.owed == 0, "an idle queue counts what it was given"
     assert machine.device.pending.value == 0, "an idle queue waits"
+    if machine.log is not None:
+        slots = [machine.log.slots[number] for number in range(min(SLOTS, machine.log.claimed.value))]
+        noted = [slot for slot in slots if slot.what & OPERATION_MASK not in (0, OP_COMMAND)]  # 0: a command that was withdrawn
+        assert all(slot.ended.value >= slot.begun >= slot.submitted > 0 for slot in noted), "it is not noted when it ended"
     return machine
 
 
