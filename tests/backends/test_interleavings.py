@@ -17,6 +17,7 @@ from aiodev._backends.cpu.executor.crowding import ALWAYS
 from aiodev._backends.cpu.structs import (
     OP_COMMAND,
     OP_END,
+    OP_SIGNAL,
     Chunk,
     CommandBuffer,
     Device,
@@ -26,6 +27,7 @@ from aiodev._backends.cpu.structs import (
     Place,
     Queue,
     Record,
+    SignalRecord,
     Worker,
 )
 from aiodev._backends.executor.structs import NEVER, Gate, Semaphore, TraceLog, TraceSlot, Waker
@@ -175,10 +177,10 @@ class Client:
         self._mine[-1].fails = fails
         self._submit("launch", entry, size, b"", 0)
 
-    def execute(self) -> None:
-        """Launch several kernels as a graph."""
-        sizes, nbytes = [self.chance.choice((1, 1, 5)) for _ in range(3)], sizeof(KernelRecord)
-        room = sizeof(CommandBuffer) + nbytes * len(sizes) + sizeof(Record)
+    def execute(self, signals: Queue | None = None) -> None:
+        """Launch several kernels as a graph; behind each, a queue is given a signal, if there is one."""
+        sizes, nbytes = [self.chance.choice((1, 1, 5)) for _ in range(3)], max(sizeof(KernelRecord), sizeof(SignalRecord))
+        room = sizeof(CommandBuffer) + 2 * nbytes * len(sizes) + sizeof(Record)
         buffer = CommandBuffer(self.machine.allocate(room), self.machine)
         buffer.length, ahead, place = len(sizes), list[Operation](), buffer.commands.address
         for size in sizes:
@@ -187,6 +189,10 @@ class Client:
             record.entry = self._entry(self.submitted + 1, size, ahead[:])
             ahead.append(self._mine[-1])
             place += nbytes
+            if signals is not None:
+                signal = SignalRecord(place, self.machine)
+                signal.mark, signal.nbytes, signal.queue, signal.bound = OP_SIGNAL, nbytes, signals, len(sizes)
+                place += nbytes
         Record(place, self.machine).mark = OP_END
         self._submit("execute", buffer, b"")
 
@@ -385,6 +391,31 @@ def run_waits(*how: Any) -> Machine:
     return machine
 
 
+def run_signals(*how: Any) -> Machine:
+    """A graph that says after each of its kernels that it is done, to a queue and to a thread."""
+    machine = Machine(*how)
+    graph, behind, signals = Client(machine, machine.chance), Client(machine, machine.chance), Client(machine, machine.chance)
+
+    def lead() -> None:
+        graph.execute(signals.queue)
+        graph.finish()
+
+    def follow() -> None:
+        for value in range(1, 4):
+            behind.wait(signals, value)
+            behind.launch()
+        behind.finish()
+
+    def watch() -> None:
+        signals.submitted = 3
+        signals.finish()
+
+    for body in (lead, follow, watch):
+        machine.add_client(body)
+    machine.start()
+    return machine
+
+
 def interleave(run: Callable[..., Machine], seed: int) -> None:
     """Run a program undisturbed, which says how many places there are; then several times, and give way at some of them."""
     only_atomic, chance = seed % 2 == 0, random.Random(seed)
@@ -409,3 +440,9 @@ def test_a_gate_that_is_opened_as_a_worker_comes_to_it(seed: int) -> None:
 def test_a_wait_for_what_is_just_completed(seed: int) -> None:
     """It is passed by one thread, whoever has seen the other first."""
     interleave(run_waits, seed)
+
+
+@pytest.mark.parametrize("seed", some(range(300), 20))
+def test_signals_from_within_a_graph(seed: int) -> None:
+    """Each is seen by who waits for it, while the graph goes on."""
+    interleave(run_signals, seed)
