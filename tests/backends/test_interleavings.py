@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -156,8 +157,8 @@ class Machine(Interleaved):
 class Client:
     """Submits to a queue, and knows what has to come of it."""
 
-    def __init__(self, machine: Machine, chance: random.Random, reserved: bool = False) -> None:
-        self.machine, self.chance = machine, chance
+    def __init__(self, machine: Machine, chance: random.Random, reserved: bool = False, helps: bool = True) -> None:
+        self.machine, self.chance, self._helps = machine, chance, helps
         self.call = machine.call
         self.queue = machine.make_queue(reserved)
         self.submitted = 0
@@ -263,7 +264,7 @@ class Client:
         """Wait until all is done, by helping or not; then each has run that was to."""
         self.let_go(-1)
         while self.queue.completed.load() < self.submitted:
-            match self.chance.randrange(4):
+            match self.chance.randrange(4) if self._helps else None:
                 case 0:
                     self.call["spin"](self.queue, self.submitted, self.chance.choice((5_000, 200_000)))
                 case 1:
@@ -288,7 +289,7 @@ class Client:
 
     def begin_again(self) -> None:
         """Have the queue recycled, as that of a stream that was dropped is."""
-        while self.queue.pending.load() != 0:
+        while self.queue.pending.load() != 0 or self.queue.visitors.load() != 0:
             self.machine.spin()
         self.call["recycle"](self.queue, self.chance.randrange(PRIORITIES), self.machine.log)
         self.submitted = 0
@@ -391,6 +392,53 @@ def run_waits(*how: Any) -> Machine:
     return machine
 
 
+def run_lives(*how: Any, kind: type[Machine] = Machine) -> Machine:
+    """A queue that waits for another one's first operation, and both again and again as those of new streams."""
+    machine = kind(*how)
+    first, second = Client(machine, machine.chance, helps=False), Client(machine, machine.chance, helps=False)
+    lives = [0, 0]
+
+    def live(mine: Client, submit: Callable[[], object]) -> None:
+        number = (first, second).index(mine)
+        for _ in range(3):
+            submit()
+            for step in (mine.finish, mine.begin_again):
+                step()
+                lives[number] += 1
+                while min(lives) < lives[number]:
+                    machine.spin()
+
+    def follow() -> None:
+        second.wait(first, 1)
+        second.launch()
+
+    machine.add_client(lambda: live(first, first.launch))
+    machine.add_client(lambda: live(second, follow))
+    machine.start()
+    return machine
+
+
+class Noting(Machine):
+    """Notes which functions a thread was in at each place, and which thread it was."""
+
+    def __init__(self, *how: Any) -> None:
+        self.where: dict[int, tuple[str, set[str]]] = {}
+        super().__init__(*how)
+
+    def _place(self) -> None:
+        frame, names = sys._getframe(1), set[str]()
+        while frame is not None:
+            names.add(frame.f_code.co_name)
+            frame = frame.f_back
+        self.where[self.places + 1] = self.running.name if self.running else "", names
+        super()._place()
+
+    def places_in(self, *functions: str, since: int = 0) -> list[int]:
+        """Those at which a worker was in all of these functions."""
+        found = ((place, name, names) for place, (name, names) in self.where.items() if place > since)
+        return [place for place, name, names in found if name.startswith("worker") and names.issuperset(functions)]
+
+
 def run_signals(*how: Any) -> Machine:
     """A graph that says after each of its kernels that it is done, to a queue and to a thread."""
     machine = Machine(*how)
@@ -446,3 +494,13 @@ def test_a_wait_for_what_is_just_completed(seed: int) -> None:
 def test_signals_from_within_a_graph(seed: int) -> None:
     """Each is seen by who waits for it, while the graph goes on."""
     interleave(run_signals, seed)
+
+
+@pytest.mark.parametrize("seed", some(range(18, 80), 9))
+def test_a_worker_that_is_late_finds_the_queues_of_new_streams(seed: int) -> None:
+    """It leaves one to wait for another, and both are recycled, and wait like that again, before it has looked once more."""
+    how = (seed, (), True)
+    for place in run_lives(*how, kind=Noting).places_in("pass_wait", "arm_node", "exchange")[3::4][:2]:
+        late = run_lives(seed, (place,), True, kind=Noting)  # it has armed, and gives way
+        for other in late.places_in("fire", "compare_exchange", since=place):
+            run_lives(seed, (place, other), True)

@@ -5,9 +5,9 @@ machine that hardly ever comes where it matters; and what it does there is seen 
 
 **Solution.** Each thread of a test is one of Python's, of which one runs at a time. Before each access to memory it may have to
 give way. Threads have priorities by chance, and the first one that can run does, except that at a few accesses, also by chance,
-the one that runs becomes the last [1]_: that finds what takes few switches at the right places, however long others run between
-them. Memory that was freed is not handed out again, and no access to it is allowed. A thread that spins becomes the last; where
-all that can run do that for long, nobody will ever make progress, and that is a failure, too.
+the one that runs becomes the last [1]_, until nobody else gets anywhere. That finds what takes few switches at right places,
+however long others run between them. Memory that was freed is not handed out again, and no access to it is allowed. A thread
+that spins comes behind those that do not; where all do that for long nobody will ever make progress, which is a failure, too.
 
 All accesses have one order here. On a processor where they have not, that is for the memory orders that are asked for.
 
@@ -28,6 +28,8 @@ from interpreted import TICK, World
 
 #: How often threads may spin, or how many accesses they may make, until nobody is thought to make progress any more.
 MOST_SPINS, MOST_ACCESSES = 20_000, 1_000_000
+#: How often others spin until a thread that gave way has a core again; and how far behind others it is until then.
+PATIENCE, AWAY = 100, -1e9
 
 
 class _Ended(BaseException):
@@ -138,17 +140,20 @@ class Interleaved(World):
         if self._over.is_set():
             raise _Ended
 
-    def _demote(self) -> None:
+    def _demote(self, level: float) -> None:
         if self.running is not None:
-            self.running.priority = next(self._lowest)
+            self.running.priority = level + next(self._lowest)
             self._give_way(self.running)
 
     def spin(self) -> int:
-        """Become the last: this thread waits for what another one does."""
+        """Become the last but for those without a core: this thread waits for what another one does, one of them perhaps."""
         self.time += TICK
         self._spun += 1
         assert self._spun <= MOST_SPINS, "threads spin for ever"
-        self._demote()
+        if self._spun % PATIENCE == 0:
+            for thread in self._threads:
+                thread.priority -= AWAY if thread.priority < AWAY else 0
+        self._demote(0)
         return 0
 
     def sleep(self, semaphore: Any, until: int | None = None) -> int:
@@ -197,7 +202,7 @@ class Interleaved(World):
     def _place(self) -> None:
         self.places += 1
         if self.places in self._switches:
-            self._demote()
+            self._demote(AWAY)
 
     def progress(self) -> None:
         """A thread has done more than spin."""

@@ -127,6 +127,8 @@ class Queue(Struct, alignment=64):
     ring: Fault = embedded(Fault, FAULT_SLOTS, line=6)  #: the last faults
     #: Withdrawals that the ring has no room for any more; under ``withdraw_lock``.
     passed: Passed | None = word(line=True)
+    #: Threads that are leaving another queue with a wait node here: until they are through this one is not recycled.
+    visitors: Atomic[int]
 
 
 class WaitNode(Struct, alignment=64):

@@ -10,7 +10,8 @@ GIL, submitters must never wait, an idle machine must sleep, and whoever makes w
 2.  A queue is at any time in exactly one place: nowhere (``pending`` is 0), waiting for a worker, in a worker's hands, held
     by one wait node or gate, or open with a range. Moving it from place to place transfers the right to touch it.
 3.  Whoever raises ``pending`` from 0 has the queue wait for a worker; the worker that lowers it to 0 never touches
-    the queue again. Hence an idle queue may be recycled.
+    the queue again. Hence an idle queue may be recycled, unless it has ``visitors``: a worker that leaves another queue with a
+    wait node here looks at both again, when they may have been through all that, and wait for each other anew.
 4.  Waiters and completers shake hands: a waiter stores its target, then loads the counter; a completer stores the
     counter, then loads the target. All four are sequentially consistent, so that at least one of the two sees the other, and
     the node's target is taken back to ``NEVER`` by compare-exchange, so that exactly one acts.

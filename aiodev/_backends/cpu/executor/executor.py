@@ -52,7 +52,7 @@ from aiodev._core.time_slice import shorten_time_slice
 from aiodev._native.fields import WORD, offset_of, sizeof
 from aiodev._native.native_code import COMPILED
 
-_PENDING = offset_of(Queue, "pending") // WORD
+_PENDING, _VISITORS = (offset_of(Queue, name) // WORD for name in ("pending", "visitors"))
 _LOG = offset_of(Queue, "log") // WORD
 #: The head of a command: a ``KernelRecord`` without its arguments.
 _COMMAND = struct.Struct("5q")
@@ -233,14 +233,17 @@ class NativeExecutor(HostExecutor):
         """One that was given back, and that no worker holds on to; 0 if there is none. Others take and give back meanwhile."""
         held: list[int] = []
         try:
-            while self._words[queue := pool.pop()][_PENDING]:  # what was used last is in the caches
+            while True:
+                words = self._words[queue := pool.pop()]  # what was used last is in the caches
+                if not (words[_PENDING] or words[_VISITORS]):
+                    return queue
                 held.append(queue)
-            return queue
         except IndexError:
             return 0
         finally:
-            # A worker that looks for work keeps hold of the queue that it served last. That stays the next one to be taken: at
-            # the other end it would come after all that were ever used, and streams that come and go would go through these.
+            # A worker that looks for work keeps hold of the queue that it served last, and one that leaves a queue to wait for
+            # this one may have lost its core. That stays the next one to be taken: at the other end it would come after all
+            # that were ever used, and streams that come and go would go through these.
             if held:
                 pool.extend(reversed(held))
 

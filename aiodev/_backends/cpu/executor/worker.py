@@ -171,7 +171,11 @@ def pass_wait(device: Device, worker: Worker | None, queue: Queue, record: WaitR
         charge_spent(device, worker, queue)
         priority = queue.priority
         queue.begun.store(value - 1)
-        if arm_node(other, record.node, target):
+        node = record.node
+        other.visitors.fetch_add(1)  # both may be done with, and wait for each other anew, before this thread looks again
+        is_held = arm_node(other, node, target)
+        other.visitors.fetch_add(-1)
+        if is_held:
             depart(device, priority)
             return False
     queue.begun.store_fence(value)
