@@ -168,6 +168,19 @@ def total(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, overflow: ir.Value) -
 
 
 @intrinsic
+def double_of(builder: ir.IRBuilder, value: ir.Value) -> Any:
+    """The bits of a word's number as ``float64``, rounded to nearest."""
+    return builder.bitcast(builder.sitofp(value, ir.DoubleType()), _WORD)
+
+
+@intrinsic
+def single_of(builder: ir.IRBuilder, bits: ir.Value) -> Any:
+    """The bits of a number of ``float64`` as ``float32``, rounded to nearest; those of an infinity where it is too large."""
+    single = builder.fptrunc(builder.bitcast(bits, ir.DoubleType()), ir.FloatType())
+    return builder.zext(builder.bitcast(single, ir.IntType(32)), _WORD)
+
+
+@intrinsic
 def bit_length(builder: ir.IRBuilder, value: ir.Value) -> Any:
     """How many bits a word has that is not negative."""
     return builder.sub(ir.Constant(_WORD, 64), builder.ctlz(value, ir.Constant(ir.IntType(1), 0)))

@@ -26,11 +26,12 @@ from aiodev._native.compile import External, inner, int32, int64, intrinsic, voi
 from aiodev._native.fields import Cell, Struct, at, words
 
 __all__ = [
-    "OBJECTS", "TABLE", "Bytes", "Int", "List", "MemoryView", "Object", "Slice", "Tuple", "adjust_bounds", "allocate_object",
-    "append", "as_int", "call", "call_method", "check_layouts", "clear_error", "decrement", "dict_default", "dict_item",
-    "dict_length", "error_is_set", "error_matches", "fetch_error", "frame_back", "frame_code", "frame_offset", "get_attribute",
-    "get_place", "increment", "is_subclass", "is_true", "new_bytes", "new_int", "new_method", "new_tuple", "normalize_error",
-    "offsets_of", "read_bounds", "read_context", "restore_error", "running_frame", "show_error", "slot", "untrack",
+    "OBJECTS", "TABLE", "Bytes", "Float", "Int", "List", "MemoryView", "Object", "Slice", "Tuple", "adjust_bounds",
+    "allocate_object", "append", "as_int", "call", "call_method", "check_layouts", "clear_error", "decrement",
+    "dict_default", "dict_item", "dict_length", "error_is_set", "error_matches", "fetch_error", "frame_back", "frame_code",
+    "frame_offset", "get_attribute", "get_place", "increment", "is_subclass", "is_true", "new_bytes", "new_int",
+    "new_method", "new_tuple", "normalize_error", "offsets_of", "read_bounds", "read_context", "restore_error",
+    "running_frame", "show_error", "slot", "untrack",
 ]  # fmt: skip
 
 #: The symbol of the table that a module of native code has, and the objects whose addresses it holds. Behind them is the one
@@ -87,6 +88,12 @@ class Int(Object):
 
     size: int  #: of how many digits it is, as this Python writes that
     digits: int  #: of 30 bits, each in half a word: the first two
+
+
+class Float(Object):
+    """A float."""
+
+    bits: int  #: of the number, as ``float64`` has them
 
 
 #: Sizes of ints that are not less than 0: of 0, and of one and two digits.
@@ -175,6 +182,7 @@ def check_layouts() -> None:
         List(id(several)).length == 2 and Cell(List(id(several)).items)[1].value == id(made),
         (Slice(id(part)).start, Slice(id(part)).stop, Slice(id(part)).step) == (id(value), id(made), id(data)),
         _reads_ints(),
+        Float(id(1.5)).bits == 0x3FF8 << 48,
         Cell(MemoryView(id(view)).content).value == view[0],
         Bytes(id(data)).length == 8 and Bytes(id(data)).content[0].value == int.from_bytes(data, sys.byteorder),
     ]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import gc
 import logging
 import random
+import struct
 import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -217,21 +219,64 @@ def test_numbers_that_do_not_fit_are_refused(stream: aiodev.Stream) -> None:
     assert (kernels.add(y, 2).numpy_blocking() == 3).all()
 
 
+@pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8"])
+def test_ints_and_floats_become_the_bytes_that_struct_makes(dtype: str, stream: aiodev.Stream) -> None:
+    """Of any size, and at the edges of each; native code has none packed that fits, and refuses what Python's way does."""
+    chance = random.Random(7)
+    powers = [sign * (1 << bits) + more for bits in range(66) for sign in (1, -1) for more in (-1, 0, 1)]
+    doubles = [chance.randbytes(8) for _ in range(300)] + [struct.pack("d", float(np.float32(power))) for power in powers]
+    singles = [struct.pack("d", struct.unpack("f", chance.randbytes(4))[0]) for _ in range(300)]
+    floats = [struct.unpack("d", each)[0] for each in (*doubles, *singles)]
+    out, kept = aiodev.zeros(1, dtype, "cpu"), aiodev.kernel(put.py_func)
+    blocks: list[bytes] = []
+
+    def keep(entry: int, size: int, block: bytes, site: int) -> int:
+        blocks.append(block)
+        return launch(entry, size, block, site)
+
+    for value in (1, 1.0):
+        learn(lambda value=value: kept[1](value, out, value, out), stream)  # type: ignore[misc]
+    assert is_native(kept)
+    own = kept._caller._own
+    stream._launch, launch = keep, stream._launch
+    try:
+        for value in [*powers, *floats]:
+            made: list[object] = []
+            for way in (kept[1, stream], partial(own.slow, (1, stream))):
+                try:
+                    way(value, out, value, out)
+                    made.append(blocks.pop())
+                except aiodev.LaunchError as error:
+                    made.append(str(error))
+            assert made[0] == made[1], value
+            if isinstance(made[0], bytes):
+                (branch,) = [each for each in own.branches if each.keys[0] is type(value)]
+                packs, branch.packs = branch.packs, (None,) * len(branch.packs)  # which would end in Python's way
+                with pytest.MonkeyPatch.context() as patched:
+                    patched.setattr(own, "slow", None)
+                    kept[1, stream](value, out, value, out)
+                branch.packs = packs
+                assert blocks.pop() == made[0]
+        stream.synchronize_blocking()
+    finally:
+        stream._launch = launch
+
+
 def test_ctrl_c_in_what_packs_a_number_goes_on(stream: aiodev.Stream, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is no number that does not fit, so nothing is launched, and the next launch is as any."""
     z = aiodev.ones(4, "c16", "cpu")
     learn(lambda: phase[4](1 + 0j, z), stream)
     before, branches = stream.timeline.submitted, phase._caller._own.branches
     (branch,) = [each for each in branches if complex in each.keys]
-    pack = branch.pack
+    packs = branch.packs
 
     def interrupt(*numbers: Any) -> bytes:
         raise KeyboardInterrupt
 
-    branch.pack = interrupt
+    branch.packs = (interrupt, *packs[1:])
     with pytest.raises(KeyboardInterrupt):
         phase[4](1 + 0j, z)
-    branch.pack = pack
+    branch.packs = packs
     assert stream.timeline.submitted == before
     phase[4](2 + 0j, z)
     assert (z.numpy_blocking() == 2).all()

@@ -23,7 +23,6 @@ call.
 
 from __future__ import annotations
 
-import functools
 import math
 import struct
 from collections.abc import Callable, Sequence
@@ -32,7 +31,7 @@ from typing import Any, NamedTuple
 from aiodev._array.array import Array
 from aiodev._array.layout import extent
 from aiodev._kernel.dispatch.native_functions import native_function
-from aiodev._kernel.dispatch.signature import ARRAYS, COMPLEX, FORMATS
+from aiodev._kernel.dispatch.signature import ARRAYS, packer_of
 from aiodev._kernel.dispatch.specializations import Specialization
 from aiodev._kernel.dispatch.states import MOST_PARAMETERS, SCRATCH, Apart, RepeatedCall, RepeatedStep
 from aiodev._kernel.kernel import Kernel
@@ -133,11 +132,10 @@ def make_step(
     places = list(zip(step.args, step.origins, signature.descriptors, signature.pattern, strict=True))
     for arg, origin, descriptor, kind in places:
         if kind not in ARRAYS:
-            pack, number = _number_packer(FORMATS[descriptor], kind == COMPLEX), register(arg)
-            packed = pack(0 if origin != CONSTANT or number else arg)
+            number = register(arg)
             if origin != CONSTANT or number:
-                numbers.append((len(block), len(packed), -1 if number else origin, number, pack))
-            block.extend(packed)
+                numbers.append((len(block), -1 if number else origin, number, descriptor))
+            block.extend(packer_of(descriptor)(0 if origin != CONSTANT or number else arg))
     for arg, origin, _, kind in places:
         if kind not in ARRAYS:
             continue
@@ -159,13 +157,6 @@ def make_step(
     return RepeatedStep(
         specialization.loading, None if number else size, number, bytes(block), addresses, lengths, numbers, users
     )
-
-
-@functools.lru_cache(64)
-def _number_packer(layout: str, is_complex: bool) -> Callable[[Any], bytes]:
-    """Packs a number of a kernel's."""
-    pack = struct.Struct(f"<{layout}").pack
-    return (lambda value: pack(value.real, value.imag)) if is_complex else pack
 
 
 def _aligned(nbytes: int) -> int:

@@ -10,6 +10,7 @@ The argument block of a launch: the shape, the scalars in order, the arrays in o
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -23,7 +24,10 @@ from aiodev._core.errors import LaunchError
 from aiodev._kernel.analysis.source import BodyUse
 from aiodev._memory.buffer import why_read_only
 
-__all__ = ["ARRAY", "ARRAYS", "COMPLEX", "FORMATS", "READ", "SCALAR", "Signature", "describe", "key_of"]
+__all__ = [
+    "ARRAY", "ARRAYS", "COMPLEX", "DOUBLE", "FORMATS", "READ", "SCALAR", "SINGLE", "Signature", "describe", "key_of",
+    "number_form", "packer_of",
+]  # fmt: skip
 
 #: What an argument is, to a launch: an array, an array that is surely not written, a scalar of one number, one of two.
 ARRAY, READ, SCALAR, COMPLEX = "A", "R", "S", "Z"
@@ -31,6 +35,8 @@ ARRAYS = ARRAY + READ
 
 #: How scalars of each type are packed, in words of 8 bytes; complex ones as two numbers.
 FORMATS = {code: row.packing for code, row in DTYPES.items() if row.packing}
+#: Forms of numbers that are no ints, less than those of ints.
+SINGLE, DOUBLE = 1, 2
 _CONTIGUOUS_COPY = "aiodev.asarray(value, device={device!r}) copies it there"
 
 
@@ -56,6 +62,27 @@ class Signature(NamedTuple):
             elif kind == COMPLEX:
                 numbers += (value.real, value.imag)
         return numbers
+
+
+@functools.lru_cache(64)
+def packer_of(code: str) -> Callable[[Any], bytes]:
+    """From a number to the bytes of an argument, by the code of its type.
+
+    It raises what ``struct`` raises, where the number does not fit.
+    """
+    pack = struct.Struct("<" + FORMATS[code]).pack
+    return (lambda value: pack(value.real, value.imag)) if code[0] == "c" else pack
+
+
+def number_form(code: str) -> int:
+    """What native code writes an int or a float as, by the code of the type.
+
+    It is ``SINGLE`` or ``DOUBLE``, how many bits an int of the type has, or as a negative number one without a sign; else 0.
+    """
+    row = DTYPES[code]
+    if row.kind == "f":
+        return {"f4": SINGLE, "f8": DOUBLE}.get(code, 0)
+    return {"i": 8, "u": -8}.get(row.kind, 0) * row.itemsize
 
 
 def key_of(value: Any) -> Any:

@@ -25,7 +25,7 @@ from aiodev._core.timeline.noting import counter
 from aiodev._core.timeline.timeline import Timeline
 from aiodev._kernel.dispatch.family import Family
 from aiodev._kernel.dispatch.parameters import MISSING
-from aiodev._kernel.dispatch.signature import ARRAY, ARRAYS, COMPLEX, READ
+from aiodev._kernel.dispatch.signature import ARRAY, ARRAYS, READ, number_form, packer_of
 from aiodev._memory import allocators, views as memory_views
 from aiodev._memory.buffer import Buffer, record_torn
 from aiodev._memory.views import BufferView, TimelineView
@@ -53,6 +53,8 @@ MOST_PARAMETERS = 256
 SCRATCH = -1
 #: Values that a program computes, which native code has on its stack, too.
 MOST_REGISTERS = 256
+#: In place of a number's form: an array.
+IS_ARRAY = -1
 #: Instructions of programs: what is behind them, and what they do.
 IS_FIXED = 0  #: operand, side, axis, value: it is another call where that length (side 0) or stride (1) is not the value
 LENGTH = 1  #: operand, side, axis: the next register is that length or stride
@@ -85,38 +87,24 @@ class Branch:
     Attributes:
         entry: what is launched.
         keys: what each argument is to be: of an array the key of its form, of a number its class.
-        pack: from lengths and numbers to the bytes before those of the arrays; None where there are no numbers.
+        packs: of each argument that is a number.
         plan: see :class:`PlanView`.
         uses: how each array is used.
     """
 
-    __slots__ = ("device", "entry", "keys", "pack", "plan", "uses")
+    __slots__ = ("device", "entry", "keys", "packs", "plan", "uses")
 
     def __init__(self, specialization: Specialization, ndim: int) -> None:
         signature = specialization.signature
         self.device, self.entry, self.keys = specialization.device, specialization.loading.entry, tuple(specialization.keys)
         self.uses = uses_of("".join(kind for kind in signature.pattern if kind in ARRAYS))
-        numbers = [kind for kind in signature.pattern if kind not in ARRAYS]
-        self.pack = None
-        if numbers:
-            self.pack = _by_parts(signature.pack, ndim, numbers) if COMPLEX in numbers else signature.pack
+        arguments = list(zip(signature.descriptors, signature.pattern, strict=True))
+        self.packs = tuple([None if kind in ARRAYS else packer_of(code) for code, kind in arguments])
         placed = parse_arguments(ndim, signature.descriptors)
         head = WORD * (ndim + sum(argument.words for argument in placed if not argument.is_array))
         bounds = [word for b in specialization.bounds for word in (b.place, b.axis, b.offset, b.dimension)]
-        kinds = [kind in ARRAYS for kind in signature.pattern]
-        self.plan = _words(head, ndim, len(specialization.bounds), *kinds, *bounds)
-
-
-def _by_parts(pack: Callable[..., bytes], ndim: int, numbers: Sequence[str]) -> Callable[..., bytes]:
-    """As ``pack``, which takes complex numbers as two, for the numbers themselves."""
-
-    def pack_parts(*values: Any) -> bytes:
-        parts = list(values[:ndim])
-        for kind, value in zip(numbers, values[ndim:], strict=True):
-            parts += (value.real, value.imag) if kind == COMPLEX else (value,)
-        return pack(*parts)
-
-    return pack_parts
+        forms = [IS_ARRAY if kind in ARRAYS else number_form(code) for code, kind in arguments]
+        self.plan = _words(head, ndim, len(specialization.bounds), *forms, *bounds)
 
 
 class Uses:
@@ -169,15 +157,15 @@ class RepeatedStep:
         block: bytes,
         addresses: Sequence[tuple[int, int, int, int]],
         lengths: Sequence[tuple[int, int]],
-        numbers: Sequence[tuple[int, int, int, int, Callable[[Any], bytes]]],
+        numbers: Sequence[tuple[int, int, int, str]],
         users: Sequence[tuple[int, str]],
     ) -> None:
         self.loading, self.entry, self.block = loading, loading.entry, block
         self.size, self.size_register = size, size_register
         self.addresses = _words(*[word for each in addresses for word in each])
         self.lengths = _words(*[word for each in lengths for word in each])
-        self.number_places = _words(*[word for each in numbers for word in each[:4]])
-        self.packs = tuple([pack for *_, pack in numbers])
+        self.number_places = _words(*[word for each in numbers for word in (each[0], number_form(each[3]), *each[1:3])])
+        self.packs = tuple([packer_of(code) for *_, code in numbers])
         self.users = _words(*[user for user, _ in users])
         self.uses = uses_of("".join(kind for _, kind in users))
 
@@ -415,7 +403,7 @@ class BranchView(Object):
     device: int = slot(Branch, "device")
     entry: int = slot(Branch, "entry")
     keys: Tuple = slot(Branch, "keys")
-    pack: int = slot(Branch, "pack")
+    packs: Tuple = slot(Branch, "packs")
     plan: Bytes = slot(Branch, "plan")
     uses: UsesView = slot(Branch, "uses")
 
@@ -426,7 +414,7 @@ class PlanView(Struct):
     head: int  #: bytes before those of the arrays
     dimensions: int
     bounds: int  #: how many bounds there are, behind the rest
-    are_arrays: Cell[int] = words(0)  #: of each argument, whether it is one
+    forms: Cell[int] = words(0)  #: of each argument ``IS_ARRAY``, or of a number its form
 
 
 class Bound(Struct):
@@ -482,7 +470,7 @@ class NumberPlace(Struct):
     """Where a number goes."""
 
     offset: int
-    nbytes: int
+    form: int  #: see :func:`number_form`
     operand: int  #: that it is; -1 where a register has it
     register: int
 

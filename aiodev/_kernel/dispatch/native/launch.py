@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from aiodev._kernel.dispatch.native.numbers import put_number
 from aiodev._kernel.dispatch.native.submit import (
-    CALL_BYTES,
     OBJECTS_BYTES,
     call_attribute,
     current_stream,
@@ -14,6 +14,8 @@ from aiodev._kernel.dispatch.native.submit import (
     submit,
 )
 from aiodev._kernel.dispatch.states import (
+    IS_ARRAY,
+    MOST_PARAMETERS,
     ArrayView,
     Bound,
     BoundCallView,
@@ -49,6 +51,8 @@ __all__ = ["choose_launch", "launch_bound", "launch_kernel"]
 #: What stands for a result where a launch is not known: no address.
 _UNKNOWN = 1
 _MOST_DIMENSIONS = 3
+#: Of lengths and numbers, which may be complex.
+_HEAD_BYTES = WORD * (_MOST_DIMENSIONS + 2 * MOST_PARAMETERS)
 
 
 @method
@@ -170,11 +174,11 @@ def _launch(own: KernelCallView, branches: Tuple, config: Object, arguments: Cel
 @inner
 def _fits(known: KnownView, branch: BranchView, arguments: Cell[int]) -> int:
     """Whether the arguments are of a branch's types."""
-    are_arrays = PlanView(branch.plan.content.address).are_arrays
+    forms = PlanView(branch.plan.content.address).forms
     for place in range(branch.keys.length):
         key = branch.keys.items[place].value
         value = Object(arguments[place].value)
-        if are_arrays[place].value == 0:
+        if forms[place].value != IS_ARRAY:
             if value.type != key:
                 return 0
         else:
@@ -197,30 +201,28 @@ def _launch_by(
     """Launch by a branch that the arguments fit, if no bound is in the way and the numbers are what their types hold."""
     plan = PlanView(branch.plan.content.address)
     count = branch.keys.length
-    bounds = Bound(plan.are_arrays[count].address)
+    bounds = Bound(plan.forms[count].address)
     for number in range(plan.bounds):
         bound = bounds[number]
         form = ArrayView(arguments[bound.place].value).form
         if as_int(lengths[bound.axis].value) + bound.offset > as_int(form.shape.items[bound.dimension].value):
             return _UNKNOWN
-    head = known.none
-    if branch.pack == known.none:
-        increment(head)
-    else:
-        head = _pack_numbers(branch, lengths, arguments)
-        if head == 0:
-            return _UNKNOWN if is_refusal(known) else 0
+    head: Cell[int] = Cell(on_stack(_HEAD_BYTES))
+    for axis in range(plan.dimensions):
+        head[axis].value = as_int(lengths[axis].value)
+    if not _pack_numbers(known, branch, arguments, head[plan.dimensions].address):
+        return _UNKNOWN if is_refusal(known) else 0
     done = _UNKNOWN
     if not _pack_arrays(known, branch, arguments):
         if not is_refusal(known):
             done = 0
     else:
-        block = _join(known, branch, lengths, head, arguments)
+        block = _join(known, branch, head, arguments)
         if block != 0:
             buffers: Cell[int] = Cell(on_stack(OBJECTS_BYTES))
             used = 0
             for place in range(count):
-                if plan.are_arrays[place].value != 0:
+                if plan.forms[place].value == IS_ARRAY:
                     buffer = ArrayView(arguments[place].value).buffer
                     increment(buffer)
                     buffers[used].value = buffer.address
@@ -229,7 +231,6 @@ def _launch_by(
             for place in range(used):
                 decrement(buffers[place].value)
             decrement(block)
-    decrement(head)
     return done
 
 
@@ -259,18 +260,17 @@ def _submit(
 
 
 @inner
-def _pack_numbers(branch: BranchView, lengths: Cell[int], arguments: Cell[int]) -> int:
-    """The bytes before those of the arrays, a new ``bytes``; 0 with an exception where a number is too large for its type."""
-    plan = PlanView(branch.plan.content.address)
-    words: Cell[int] = Cell(on_stack(CALL_BYTES))
-    count = plan.dimensions
-    for axis in range(count):
-        words[axis].value = lengths[axis].value
+def _pack_numbers(known: KnownView, branch: BranchView, arguments: Cell[int], to: int) -> int:
+    """Write the numbers one behind the other; 0 with an exception where one is too large for its type."""
+    forms = PlanView(branch.plan.content.address).forms
     for place in range(branch.keys.length):
-        if plan.are_arrays[place].value == 0:
-            words[count].value = arguments[place].value
-            count += 1
-    return call(branch.pack, words, count, 0)
+        form = forms[place].value
+        if form != IS_ARRAY:
+            nbytes = put_number(known, form, branch.packs.items[place].value, Object(arguments[place].value), to)
+            if nbytes == 0:
+                return 0
+            to += nbytes
+    return 1
 
 
 @inner
@@ -279,7 +279,7 @@ def _pack_arrays(known: KnownView, branch: BranchView, arguments: Cell[int]) -> 
     plan = PlanView(branch.plan.content.address)
     words: Cell[int] = Cell(on_stack(WORD))
     for place in range(branch.keys.length):
-        if plan.are_arrays[place].value != 0:
+        if plan.forms[place].value == IS_ARRAY:
             array = ArrayView(arguments[place].value)
             if array.packed.address == known.none:
                 words.value = array.address
@@ -291,13 +291,13 @@ def _pack_arrays(known: KnownView, branch: BranchView, arguments: Cell[int]) -> 
 
 
 @inner
-def _join(known: KnownView, branch: BranchView, lengths: Cell[int], head: int, arguments: Cell[int]) -> int:
+def _join(known: KnownView, branch: BranchView, head: Cell[int], arguments: Cell[int]) -> int:
     """The argument block, a new ``bytes``; 0 where an array has been freed by now. Runs no code of Python's."""
     plan = PlanView(branch.plan.content.address)
     count = branch.keys.length
     nbytes = plan.head
     for place in range(count):
-        if plan.are_arrays[place].value != 0:
+        if plan.forms[place].value == IS_ARRAY:
             array = ArrayView(arguments[place].value)
             if array.packed.address == 0 or array.packed.address == known.none or array.buffer.address == 0:
                 return 0
@@ -307,14 +307,10 @@ def _join(known: KnownView, branch: BranchView, lengths: Cell[int], head: int, a
         clear_error()
         return 0
     to = Bytes(block).content.address
-    if head != known.none:
-        copy_memory(to, Bytes(head).content, plan.head)
-    else:
-        for axis in range(plan.dimensions):
-            Bytes(block).content[axis].value = as_int(lengths[axis].value)
+    copy_memory(to, head, plan.head)
     to += plan.head
     for place in range(count):
-        if plan.are_arrays[place].value != 0:
+        if plan.forms[place].value == IS_ARRAY:
             packed = ArrayView(arguments[place].value).packed
             copy_memory(to, packed.content, packed.length)
             to += packed.length

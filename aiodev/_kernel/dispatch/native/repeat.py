@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aiodev._array.native import find_packed_form, new_array
 from aiodev._array.tuning import MOST_DIMENSIONS
+from aiodev._kernel.dispatch.native.numbers import put_number, put_word
 from aiodev._kernel.dispatch.native.submit import (
     OBJECTS_BYTES,
     allocator_of,
@@ -359,27 +360,17 @@ def _pack(
         put(content + lengths[number].offset, registers[lengths[number].register].value)
     numbers = NumberPlace(step.number_places.content.address)
     for number in range(step.packs.length):
-        packed = _pack_number(step.packs.items[number].value, numbers[number], values, registers)
-        if packed == 0:
+        its, pack = numbers[number], step.packs.items[number].value
+        to = content + its.offset
+        nbytes = 0
+        if its.operand >= 0:
+            nbytes = put_number(known_objects(), its.form, pack, Object(values[its.operand].value), to)
+        else:
+            nbytes = put_word(its.form, pack, registers[its.register].value, to)
+        if nbytes == 0:
             decrement(block)
             return 0
-        copy_memory(content + numbers[number].offset, Bytes(packed).content, numbers[number].nbytes)
-        decrement(packed)
     return block
-
-
-@inner
-def _pack_number(pack: int, place: NumberPlace, values: Cell[int], registers: Cell[int]) -> int:
-    """A number as bytes, a new ``bytes``; 0 with an exception where it does not fit its type."""
-    if place.operand >= 0:
-        return call(pack, values[place.operand], 1, 0)
-    words: Cell[int] = Cell(on_stack(WORD))
-    words.value = new_int(registers[place.register].value)
-    if words.value == 0:
-        return 0
-    packed = call(pack, words, 1, 0)
-    decrement(words.value)
-    return packed
 
 
 @inner
