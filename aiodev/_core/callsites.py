@@ -11,6 +11,7 @@ library is looked up when it is first seen, so that a program's own launches pay
 from __future__ import annotations
 
 import bisect
+import ctypes
 import functools
 import itertools
 import linecache
@@ -25,7 +26,7 @@ from aiodev._core import arguments
 from aiodev._core.at_fork import first_in_child
 
 __all__ = ["called", "describe_site", "enter_library", "enter_node", "forget_nodes", "here", "is_library", "node_of",
-           "outside", "program_frame", "register_library", "show", "site_of", "sites", "standing"]  # fmt: skip
+           "outside", "program_frame", "recent_sites", "register_library", "show", "site_of", "sites", "standing"]  # fmt: skip
 
 #: File names of IPython's cells. Notebooks name a file that does not exist; IPython knows the cell.
 _CELL = re.compile(r"<ipython-input-(\d+)-\w+>\Z")
@@ -37,11 +38,15 @@ _LOOPS = frozenset({"asyncio.events", "asyncio.base_events", "asyncio.runners", 
 #: Methods that a program calls by the name of the class.
 _BLOCK = frozenset({"__init__", "__enter__", "__exit__", "__aenter__", "__aexit__"})
 
+#: Codes whose sites native code has at hand: a power of 2.
+RECENT_SITES = 64
 _codes: list[CodeType] = []
 #: By a code object's id the site of its first byte; 0 for a library's.
 sites: dict[int, int] = {}
 #: That of an id, or None. At hand, as the table is, for code that does what ``here`` does without the cost of calling it.
 site_of = sites.get
+#: The same for native code, of codes that were looked up lately: pairs of words, each in the place that its id says.
+recent_sites = (ctypes.c_int64 * (2 * RECENT_SITES))()
 _libraries: set[str] = {"aiodev._core"}  # `Stream.launch` and its like
 #: Of an operation of a graph, where it was captured, as a site or as text of another process, and its number.
 _nodes: dict[int, tuple[int | str, int]] = {}
@@ -129,6 +134,7 @@ def _enter(code: CodeType, is_library: bool) -> int:
         while index and _codes[index - 1] is not code:  # such a one has come after it
             index -= 1
         first = sites[id(code)] = index << 32
+        ctypes.memset(recent_sites, 0, ctypes.sizeof(recent_sites))  # one of them may have been this code's
     return first
 
 

@@ -108,7 +108,7 @@ def method(function: F) -> F:
 
 
 def entry(function: F) -> F:
-    """A function that workers call by its address, as they do kernels: see ``call_entry``."""
+    """A function that native code calls by its address, as workers call kernels: see ``call_entry``; 1 says that it raised."""
     return cast(F, Function(function, "entry"))
 
 

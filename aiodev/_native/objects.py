@@ -19,6 +19,7 @@ reference. Results of C functions are new references, but for those of which it 
 from __future__ import annotations
 
 import ctypes
+import functools
 import sys
 from typing import Any
 
@@ -26,7 +27,7 @@ from aiodev._native.compile import External, inner, int32, int64, intrinsic, voi
 from aiodev._native.fields import Cell, Struct, at, words
 
 __all__ = [
-    "OBJECTS", "TABLE", "Bytes", "Float", "Int", "List", "MemoryView", "Object", "Slice", "Tuple", "adjust_bounds",
+    "OBJECTS", "TABLE", "Bytes", "Float", "Int", "List", "MemoryView", "Object", "Partial", "Slice", "Tuple", "adjust_bounds",
     "allocate_object", "append", "as_int", "call", "call_method", "check_layouts", "clear_error", "decrement",
     "dict_default", "dict_item", "dict_length", "error_is_set", "error_matches", "fetch_error", "frame_back", "frame_code",
     "frame_offset", "get_attribute", "get_place", "increment", "is_subclass", "is_true", "new_bytes", "new_int",
@@ -88,6 +89,13 @@ class Int(Object):
 
     size: int  #: of how many digits it is, as this Python writes that
     digits: int  #: of 30 bits, each in half a word: the first two
+
+
+class Partial(Object):
+    """A ``functools.partial``."""
+
+    function: int
+    arguments: Tuple
 
 
 class Float(Object):
@@ -174,6 +182,7 @@ def check_layouts() -> None:
     value, made, data = object(), _Probe(), b"12345678"
     made.second = value
     pair, several, part, view = (value, made), [value, made], slice(value, made, data), memoryview(data).cast("q")
+    bound = functools.partial(print, value, made)
     found = [
         sys.implementation.name == "cpython",
         _ProbeView(id(made)).second == id(value),
@@ -183,6 +192,7 @@ def check_layouts() -> None:
         (Slice(id(part)).start, Slice(id(part)).stop, Slice(id(part)).step) == (id(value), id(made), id(data)),
         _reads_ints(),
         Float(id(1.5)).bits == 0x3FF8 << 48,
+        Partial(id(bound)).function == id(print) and Partial(id(bound)).arguments.items[1].value == id(made),
         Cell(MemoryView(id(view)).content).value == view[0],
         Bytes(id(data)).length == 8 and Bytes(id(data)).content[0].value == int.from_bytes(data, sys.byteorder),
     ]

@@ -47,9 +47,13 @@ def _wrap_entry(module: Module, function: Function) -> None:
     called = module.add(function)
     pointer = WORD.as_pointer()
     builder = _outer(module, function, _HALF, [pointer, pointer, *[WORD] * len(called.args)])
-    result, _, *words = builder.function.args
-    builder.store(builder.call(called, words), result)
-    builder.ret(ir.Constant(_HALF, 0))
+    place, _, *words = builder.function.args
+    result, status = builder.call(called, words), ir.Constant(_HALF, 0)
+    if may_raise(called):
+        failed = builder.icmp_signed("!=", builder.extract_value(result, 1), ir.Constant(WORD, 0))
+        result, status = builder.extract_value(result, 0), builder.zext(failed, _HALF)
+    builder.store(result, place)
+    builder.ret(status)
 
 
 def _wrap_callback(module: Module, function: Function) -> None:

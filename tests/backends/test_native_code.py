@@ -35,7 +35,7 @@ from aiodev._native.compile import (
 )
 from aiodev._native.emit import emit
 from aiodev._native.fields import Cell
-from aiodev._native.intrinsics import bytes_address, bytes_length, get, on_stack, put
+from aiodev._native.intrinsics import bytes_address, bytes_length, call_entry, get, on_stack, put
 from aiodev._native.kinds import TranslationError
 from aiodev._native.native_code import NativeCode
 from aiodev._native.objects import Object, Tuple, as_int, error_is_set, new_int
@@ -332,14 +332,29 @@ def _sum_entry(arguments, lo, hi):
     return get(arguments) + lo + hi
 
 
+@entry
+def _positive_entry(arguments, lo, hi):
+    return _positive(lo - hi)
+
+
+@exported(int64(int64, int64, int64))
+def _call(code, first, second):
+    outcome = on_stack(16)
+    if call_entry(code, outcome, 0, first, second):
+        return -1
+    return get(outcome)
+
+
 def test_an_entry_is_called_as_kernels_are() -> None:
-    """``int32 f(result*, excinfo**, arguments, lo, hi)``: its result is written, its status 0."""
-    address = NativeCode(emit("test", [_sum_entry])).address(_sum_entry)
+    """``int32 f(result*, excinfo**, arguments, lo, hi)``: its result is written, its status 0; it is 1 where it has raised."""
+    code = NativeCode(emit("test", [_sum_entry, _positive_entry, _call]))
     word = ctypes.c_int64
     result, excinfo, argument = word(-1), ctypes.c_void_p(), word(100)
-    function = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 3, word, word)(address)
+    function = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 3, word, word)(code.address(_sum_entry))
     status = function(ctypes.addressof(result), ctypes.addressof(excinfo), ctypes.addressof(argument), 20, 3)
     assert (status, result.value) == (0, 123)
+    address, call = code.address(_positive_entry), code.function(_call)
+    assert (call(address, 7, 3), call(address, 3, 7), call(address, 3, 3)) == (4, -1, 0)
 
 
 def test_a_callback_is_called_by_c_and_knows_its_function_s_constants() -> None:

@@ -20,12 +20,16 @@ from native import load_native
 
 import aiodev
 from aiodev import kernels
-from aiodev._core import sources
+from aiodev._core import callsites, sources
+from aiodev._core.backend.launch_codes import launch_codes
 from aiodev._kernel.dispatch import native_functions, states
 from aiodev._kernel.tuning import RECURS
 from aiodev._memory import buffer
 from aiodev._memory.allocator import DeviceBuffer
 from aiodev._native import objects
+from aiodev._native.compile import entry
+from aiodev._native.emit import emit
+from aiodev._native.native_code import NativeCode
 from aiodev._native.objects import Object, Tuple, check_layouts, offsets_of, slot
 from aiodev.testing import Latch
 
@@ -311,6 +315,62 @@ def test_programs_have_the_results_of_pythons_way(monkeypatch: pytest.MonkeyPatc
     assert native_functions.native_function("repeat", object()) is None
     for ours, pythons in zip(native, program(), strict=True):
         np.testing.assert_array_equal(ours, pythons)
+
+
+@entry
+def _without_memory(queue: int, kernel: int, size: int, arguments: int, site: int) -> int:
+    raise MemoryError("none")
+
+
+def test_what_cannot_be_launched_at_an_address_is_pythons(stream: aiodev.Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without memory for a record there, say. Elsewhere launches are the executor's own, at their address."""
+    x, y = aiodev.zeros(4, "i8", "cpu"), aiodev.ones(4, "i8", "cpu")
+    learn(lambda: add_to[4, stream](y, x), stream)
+    launch: Any = stream._launch
+    address, calls = launch_codes[launch.func], list[int]()
+
+    def count(*given: Any) -> int:
+        calls.append(1)
+        return int(launch.func(*given))
+
+    stream._launch = partial(count, *launch.args)
+    for _ in range(2):
+        add_to[4, stream](y, x)
+        monkeypatch.setitem(launch_codes, count, address)  # as if it were the executor's
+    code = NativeCode(emit("test", [_without_memory]))
+    monkeypatch.setitem(launch_codes, count, code.address(_without_memory))
+    add_to[4, stream](y, x)
+    stream._launch = launch
+    assert len(calls) == 2
+    assert (x.numpy_blocking() == 83).all()
+
+
+def test_sites_are_those_of_the_lines_whatever_was_called_before(stream: aiodev.Stream) -> None:
+    """In many functions, by turns, more than native code has at hand; one that becomes a library's is none from then on."""
+    text = "def launch(kernel, x, stream):\n" + "    kernel[1, stream](x)\n"
+    sites = list[int]()
+
+    def keep(kernel: int, size: int, block: bytes, site: int) -> int:
+        sites.append(site)
+        return launch(kernel, size, block, site)
+
+    functions = []
+    for number in range(3 * callsites.RECENT_SITES):
+        names: dict[str, Any] = {"__name__": "elsewhere"}
+        exec(compile("\n" * number + text, "elsewhere.py", "exec"), names)
+        functions.append(names["launch"])
+    x = aiodev.zeros(1, "i8", "cpu")
+    learn(lambda: scale[1, stream](x), stream)
+    stream._launch, launch = keep, stream._launch
+    chance = random.Random(3)
+    for number in (*range(len(functions)), *chance.choices(range(len(functions)), k=2_000), 5):
+        functions[number](scale, x, stream)
+        assert callsites.describe_site(sites.pop()) == f"elsewhere.py:{number + 2}"
+    callsites.enter_library(functions[5].__code__)
+    line = sys._getframe().f_lineno + 1
+    functions[5](scale, x, stream)
+    assert callsites.describe_site(sites.pop()) == f"{__file__}:{line}"
+    stream._launch = launch
 
 
 # Interrupts

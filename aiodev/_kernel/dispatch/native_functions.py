@@ -26,7 +26,8 @@ __all__ = ["CALLS", "are_there", "as_method", "native_function"]
 CALLS = NativePackage(
     "aiodev._kernel.dispatch.native",
     "_memory/native.py", "_memory/views.py", "_array/native.py", "_array/views.py", "_array/tuning.py",
-    "_kernel/dispatch/native", "_kernel/dispatch/states.py", "_kernel/tuning.py",
+    "_kernel/dispatch/native", "_kernel/dispatch/signature.py", "_kernel/dispatch/states.py", "_kernel/tuning.py",
+    "_core/callsites.py",
     layout=lambda: offsets_of(*VIEWS), given=KNOWN,
 )  # fmt: skip
 _log = logging.getLogger("aiodev")

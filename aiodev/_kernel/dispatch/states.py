@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
+import types
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +18,7 @@ from aiodev._array.form import Form
 from aiodev._array.views import ArrayView, FormView
 from aiodev._core import callsites, context
 from aiodev._core.backend.kernel_arguments import parse_arguments
+from aiodev._core.backend.launch_codes import launch_codes
 from aiodev._core.context import Frame
 from aiodev._core.streams.completion import Completion
 from aiodev._core.streams.current import current_stream
@@ -342,7 +344,7 @@ class StreamView(Object):
 
     device: int = slot(Stream, "device")
     is_admitted: int = slot(Stream, "_is_admitted")
-    launch: int = slot(Stream, "_launch")
+    launch: Object = slot(Stream, "_launch")
     timeline: int = slot(Stream, "timeline")
 
 
@@ -389,6 +391,10 @@ class KnownView(Tuple):
     list_class: int
     type_error_class: int
     unnoted: int  #: the address of a word
+    recent_sites: int  #: the address of pairs of words
+    launch_codes: int
+    partial_class: int
+    native_class: int
 
 
 class UsesView(Object):
@@ -579,4 +585,5 @@ KNOWN = (
     current_stream, callsites.outside, _note_torn, _refuse_arguments, allocators.pools, vars(allocators),
     allocators.allocator_of, memory_views.KNOWN, array_views.KNOWN, "_choose", "_line_call", "_pack", "pool_count",
     "_record_write", "_record_read", str, float, list, TypeError, ctypes.addressof(counter),
+    ctypes.addressof(callsites.recent_sites), launch_codes, functools.partial, types.BuiltinFunctionType,
 )  # fmt: skip

@@ -47,6 +47,7 @@ from aiodev._backends.cpu.tuning import FIRST_ROOM, NICE
 from aiodev._backends.executor.arena import arena, words_at
 from aiodev._backends.executor.structs import FAULT_SLOTS, KIND_DEPENDENCY, KIND_KERNEL, KIND_WITHDRAWN, NEVER, Waker
 from aiodev._core.backend.interface import COUNTER_WORDS, Command, Fault, ScheduleStep
+from aiodev._core.backend.launch_codes import launch_codes
 from aiodev._core.backend.trace_log import TraceLog
 from aiodev._core.time_slice import shorten_time_slice
 from aiodev._native.fields import WORD, offset_of, sizeof
@@ -108,6 +109,7 @@ class NativeExecutor(HostExecutor):
         self._buffers: dict[int, ctypes.Array[ctypes.c_char]] = {}
         self._stopped = False
         self.launch = code.function(native.launch)
+        launch_codes[self.launch] = code.address(native.launch_at_once)
         self.execute = code.function(native.execute)
         self.execute_schedule = code.function(native.execute_schedule)
         self.wait = code.function(native.wait)

@@ -32,7 +32,7 @@ from aiodev._backends.executor.tracing import claim_slot, describe_trace, reserv
 from aiodev._backends.executor.wait_nodes import find_node
 from aiodev._backends.executor.withdrawals import forget_withdrawals
 from aiodev._core.backend.trace_log import OPERATION_MASK
-from aiodev._native.compile import boolean, bytes_type, exported, inner, int64, void
+from aiodev._native.compile import boolean, bytes_type, entry, exported, inner, int64, void
 from aiodev._native.fields import WORD, sizeof
 from aiodev._native.intrinsics import aligned_alloc, bytes_address, bytes_length, copy_memory, free, get
 
@@ -103,8 +103,8 @@ def recycle(queue: Queue, priority: int, log: TraceLog) -> None:
     queue.log = log
 
 
-@exported(int64(int64, int64, int64, bytes_type, int64))
-def launch(queue: Queue, entry: Entry, size: int, arguments: bytes, site: int) -> int:
+@inner
+def add_launch(queue: Queue, entry: Entry, size: int, arguments: bytes, site: int) -> int:
     """Append a kernel; returns its value."""
     nbytes = bytes_length(arguments)
     record = KernelRecord(append(queue, OP_KERNEL, sizeof(KernelRecord) + nbytes))
@@ -114,6 +114,18 @@ def launch(queue: Queue, entry: Entry, size: int, arguments: bytes, site: int) -
     describe_trace(record.mark, entry.address, size)
     copy_memory(record.arguments, bytes_address(arguments), nbytes)
     return publish(queue)
+
+
+@exported(int64(int64, int64, int64, bytes_type, int64))
+def launch(queue: Queue, entry: Entry, size: int, arguments: bytes, site: int) -> int:
+    """Append a kernel; returns its value."""
+    return add_launch(queue, entry, size, arguments, site)
+
+
+@entry
+def launch_at_once(queue: Queue, entry: Entry, size: int, arguments: bytes, site: int) -> int:
+    """The same for native code, which has words, and ``arguments`` as the address of a ``bytes``: see ``launch_codes``."""
+    return add_launch(queue, entry, size, arguments, site)
 
 
 @inner

@@ -38,6 +38,7 @@ from aiodev._backends.executor.structs import (
 )
 from aiodev._core.at_fork import first_in_child
 from aiodev._core.backend.interface import COUNTER_WORDS, Command, Executor, Fault
+from aiodev._core.backend.launch_codes import launch_codes
 from aiodev._core.errors import CaptureError, DeviceError, DeviceLostError
 from aiodev._core.streams.native_calls import may_wait
 from aiodev._native.fields import LINE, WORD, Cell, offset_of, sizeof
@@ -292,6 +293,7 @@ class CUDAExecutor(Executor):
         _executors.add(self)
         code = self.code
         self.launch = code.function(native.launch)
+        launch_codes[self.launch] = code.address(native.launch_at_once)
         self.copy = code.function(native.copy)
         self.wait = code.function(native.wait)
         self.wait_over = code.function(native.wait_over)

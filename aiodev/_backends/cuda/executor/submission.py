@@ -31,7 +31,7 @@ from aiodev._backends.executor.gates import release_gate
 from aiodev._backends.executor.locking import lock, try_lock, unlock
 from aiodev._backends.executor.structs import GATE_FAILED, GATE_OPEN, NEVER, Gate
 from aiodev._backends.executor.withdrawals import create_withdrawal, forget_withdrawals, withdraw_behind
-from aiodev._native.compile import boolean, bytes_type, exported, inner, int64, void
+from aiodev._native.compile import boolean, bytes_type, entry, exported, inner, int64, void
 from aiodev._native.fields import sizeof
 from aiodev._native.intrinsics import bytes_address, bytes_length, copy_memory, free, malloc
 
@@ -182,6 +182,12 @@ def submit(queue: Queue, operation: int, a: int, b: int, c: int, arguments: int,
 @exported(int64(int64, int64, int64, bytes_type, int64))
 def launch(queue: Queue, entry: Entry, size: int, arguments: bytes, site: int) -> int:
     """Append a kernel; returns its value."""
+    return submit(queue, OP_LAUNCH, entry.address, size, site, bytes_address(arguments), bytes_length(arguments))
+
+
+@entry
+def launch_at_once(queue: Queue, entry: Entry, size: int, arguments: bytes, site: int) -> int:
+    """The same for native code, which has words, and ``arguments`` as the address of a ``bytes``: see ``launch_codes``."""
     return submit(queue, OP_LAUNCH, entry.address, size, site, bytes_address(arguments), bytes_length(arguments))
 
 

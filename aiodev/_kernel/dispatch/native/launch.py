@@ -33,6 +33,7 @@ from aiodev._native.intrinsics import copy_memory, on_stack
 from aiodev._native.objects import (
     Bytes,
     Object,
+    Partial,
     Tuple,
     allocate_object,
     as_int,
@@ -65,7 +66,9 @@ def choose_launch(own: Object, given: Cell[int], count: int, names: Tuple | None
             return 0
         chosen = 0
         if launch != known.none:
-            chosen = new_method(launch, given.value)
+            function = Partial(launch).function
+            is_native = Object(function).type == known.native_class  # else that is replaced, and a launcher is kept, perhaps
+            chosen = new_method(function if is_native else launch, given.value)
         decrement(launch)
         if launch != known.none:
             return chosen
@@ -239,13 +242,12 @@ def _submit(
     known: KnownView, stream: StreamView, entry: int, size: int, block: int, uses: UsesView, buffers: Cell[int]
 ) -> int:
     """Submit a launch, and note that it uses buffers; gives its completion, or 0 with an exception."""
-    site = find_site(known)
-    if site == 0:
+    site: Cell[int] = Cell(on_stack(WORD))
+    if find_site(known, site) == 0:
         return 0
     timeline = stream.timeline
     increment(timeline)
-    value = submit(known, stream, timeline, entry, size, block, site, uses, buffers)
-    decrement(site)
+    value = submit(known, stream, timeline, entry, size, block, site.value, uses, buffers)
     if value != 0:
         done = CompletionView(allocate_object(known.completion_class, 0))
         if done.address != 0:

@@ -386,12 +386,10 @@ def _submit(
 ) -> int:
     """Submit all steps; 0 with an exception."""
     known = known_objects()
-    if site != 0 and as_int(site) != 0:
-        increment(site)
-    else:
-        site = find_site_above(known)
-        if site == 0:
-            return 0
+    here: Cell[int] = Cell(on_stack(WORD))
+    here.value = as_int(site) if site != 0 else 0
+    if here.value == 0 and find_site_above(known, here) == 0:
+        return 0
     used: Cell[int] = Cell(on_stack(OBJECTS_BYTES))
     number = 0
     state = 1
@@ -414,14 +412,13 @@ def _submit(
             size = new_int(registers[as_int(step.size_register)].value)
         value = 0
         if size != 0:
-            value = submit(known, stream, timeline, step.entry, size, blocks[number].value, site, step.uses, used)
+            value = submit(known, stream, timeline, step.entry, size, blocks[number].value, here.value, step.uses, used)
             decrement(size)
         if value == 0:
             state = 0
         else:
             decrement(value)
         number += 1
-    decrement(site)
     return state
 
 

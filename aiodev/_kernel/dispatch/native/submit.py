@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aiodev._core.callsites import RECENT_SITES
 from aiodev._kernel.dispatch.states import (
     MOST_PARAMETERS,
     BufferView,
@@ -14,9 +15,10 @@ from aiodev._kernel.dispatch.states import (
 from aiodev._memory.native import is_seen_done
 from aiodev._native.compile import inner
 from aiodev._native.fields import WORD, Cell
-from aiodev._native.intrinsics import given_object, on_stack
+from aiodev._native.intrinsics import call_entry, given_object, on_stack
 from aiodev._native.objects import (
     Object,
+    Partial,
     Tuple,
     as_int,
     call,
@@ -48,6 +50,8 @@ __all__ = [
 #: Bytes on the stack: for as many objects as a call may have to do with, and for a call with these and a few more.
 OBJECTS_BYTES, CALL_BYTES = WORD * MOST_PARAMETERS, WORD * (MOST_PARAMETERS + 4)
 _FAILED = -2
+#: Of a code object's address, in which those of two that are made one behind the other do not differ.
+_CODE_BITS = 6
 
 
 @inner
@@ -105,24 +109,25 @@ def is_a(value: Object, kind: int) -> int:
 
 
 @inner
-def find_site(known: KnownView) -> int:
-    """The site of the program's line that has called, a new int, as ``callsites.here`` has it; 0 with an exception."""
+def find_site(known: KnownView, site: Cell[int]) -> int:
+    """Write the site of the program's line that has called, as ``callsites.here`` has it; 0 with an exception."""
     frame = running_frame()
     if frame == 0:
-        return _look_for_site(known, known.none)
+        return _look_for_site(known, known.none, site)
     first = _first_site(known, frame)
     if first > 0:
-        return new_int(first + frame_offset(frame))
-    return _look_for_site(known, frame) if first > _FAILED else 0
+        site.value = first + frame_offset(frame)
+        return 1
+    return _look_for_site(known, frame, site) if first > _FAILED else 0
 
 
 @inner
-def find_site_above(known: KnownView) -> int:
+def find_site_above(known: KnownView, site: Cell[int]) -> int:
     """The same for who was called by what has called: if that is a library's code, as a rule who has called that."""
     frame = running_frame()
     above = frame_back(frame) if frame != 0 else 0
     if above == 0:
-        return _look_for_site(known, known.none)
+        return _look_for_site(known, known.none, site)
     first = _first_site(known, above)
     if first == 0:
         higher = frame_back(above)
@@ -130,34 +135,49 @@ def find_site_above(known: KnownView) -> int:
             decrement(above)
             above = higher
             first = _first_site(known, above)
-    site = 0
+    done = 0
     if first > 0:
-        site = new_int(first + frame_offset(above))
+        site.value = first + frame_offset(above)
+        done = 1
     elif first > _FAILED:
-        site = _look_for_site(known, above)
+        done = _look_for_site(known, above, site)
     decrement(above)
-    return site
+    return done
 
 
 @inner
 def _first_site(known: KnownView, frame: int) -> int:
     """The site of a code's first byte; 0 for a library's, -1 for one that is not known, ``_FAILED`` with an exception."""
     code = frame_code(frame)
+    decrement(code)  # the frame has it
+    recent: Cell[int] = Cell(as_int(known.recent_sites))
+    place = 2 * ((code >> _CODE_BITS) & (RECENT_SITES - 1))
+    if recent[place].value == code:
+        return recent[place + 1].value
     key = new_int(code)
-    decrement(code)
     if key == 0:
         return _FAILED
-    first = dict_item(known.sites, key)
+    found = dict_item(known.sites, key)
     decrement(key)
-    return as_int(first) if first != 0 else -1
+    if found == 0:
+        return -1
+    first = as_int(found)
+    recent[place].value = code
+    recent[place + 1].value = first
+    return first
 
 
 @inner
-def _look_for_site(known: KnownView, frame: int) -> int:
+def _look_for_site(known: KnownView, frame: int, site: Cell[int]) -> int:
     """As ``callsites.outside``."""
     words: Cell[int] = Cell(on_stack(WORD))
     words.value = frame
-    return call(known.outside, words, 1, 0)
+    found = call(known.outside, words, 1, 0)
+    if found == 0:
+        return 0
+    site.value = as_int(found)
+    decrement(found)
+    return 1
 
 
 @inner
@@ -181,19 +201,14 @@ def submit(
     uses: UsesView,
     buffers: Cell[int],
 ) -> int:
-    """Submit a launch, and note that it uses buffers; gives its number, a new int, or 0 with an exception.
+    """Submit a launch, and note that it uses buffers; gives its number, a new int, or 0 with an exception. ``site`` is a word.
 
     What is called here may let another thread have a turn, which learns that there is something to be noted
     (:mod:`aiodev._core.timeline.noting`).
     """
     unnoted: Cell[int] = Cell(as_int(known.unnoted))
     unnoted.value += 1
-    words: Cell[int] = Cell(on_stack(CALL_BYTES))
-    words[0].value = entry
-    words[1].value = size
-    words[2].value = block
-    words[3].value = site
-    value = call(stream.launch, words, 4, 0)
+    value = _launch(known, stream.launch, entry, size, block, site)
     count = uses.are_written.length // WORD
     if value != 0:
         number = as_int(value)
@@ -209,6 +224,31 @@ def submit(
     if value == 0:
         _note_torn(known, timeline, uses, buffers, count)
     unnoted.value -= 1
+    return value
+
+
+@inner
+def _launch(known: KnownView, launch: Object, entry: int, size: int, block: int, site: int) -> int:
+    """Submit by what a stream launches with: at once, if that is an executor's function for a queue, and has an address."""
+    if launch.type == known.partial_class:
+        bound = Partial(launch.address)
+        code = dict_item(known.launch_codes, bound.function)
+        if code != 0:
+            done: Cell[int] = Cell(on_stack(WORD * 2))
+            queue = as_int(bound.arguments.items.value)
+            if call_entry(as_int(code), done, queue, as_int(entry), as_int(size), block, site) == 0:
+                return new_int(done.value)
+        clear_error()  # what has no hash
+    words: Cell[int] = Cell(on_stack(WORD * 4))
+    number = new_int(site)
+    if number == 0:
+        return 0
+    words[0].value = entry
+    words[1].value = size
+    words[2].value = block
+    words[3].value = number
+    value = call(launch.address, words, 4, 0)
+    decrement(number)
     return value
 
 
