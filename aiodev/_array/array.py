@@ -408,8 +408,10 @@ class Array(Operators, Methods, Protocols):
         if one._form.size != 1:
             raise ValueError(f"item: expected one element, got an array of {one.size}; `await x.tolist()` gives all")
         value = readback.item_at_once(one)
+        if value is None and readback.is_soon_written(one):
+            value = readback.item_at_once(one)
         if value is None:
-            return (await readback.read(one)).item()
+            return (await readback.read_later(one)).item()
         await others_first
         return value
 

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
     Point = tuple[Timeline, int]
 
-__all__ = ["at_hand", "item_at_once", "read", "read_at_once", "read_blocking"]
+__all__ = ["at_hand", "is_soon_written", "item_at_once", "read", "read_at_once", "read_blocking", "read_later"]
 
 HostArray = np.ndarray[Any, DType]
 
@@ -85,7 +85,16 @@ in_child(_readers.clear)
 
 async def read(array: Protocols) -> HostArray:
     """A copy of the array on the host, for whom ``read_at_once`` had none."""
-    at_once = _read_soon(array)
+    at_once = read_at_once(array) if is_soon_written(array) else None
+    if at_once is None:
+        return await read_later(array)
+    await others_first
+    return at_once
+
+
+async def read_later(array: Protocols) -> HostArray:
+    """The same, of what is not soon written."""
+    at_once = None
     while at_once is None and (ahead := _not_to_be_held_for(array._buffer)):
         for timeline, value in ahead:
             await Reached(timeline, value)
@@ -177,17 +186,17 @@ def _undisturbed(buffer: Buffer, copy: Callable[[], HostArray | None]) -> HostAr
     return None
 
 
-def _read_soon(array: Protocols) -> HostArray | None:
-    """The copy, if it is a small one and a spin sees all of it written: a copy on the device takes as long again."""
+def is_soon_written(array: Protocols) -> bool:
+    """Whether it is a small array and a spin sees all of it written: a copy on the device takes as long again."""
     buffer, form = array._buffer, array._form
     if form.size * form.itemsize > DIRECT or not buffer.source.host_accessible:
-        return None
+        return False
     for timeline, value in buffer.contents():
         if timeline.counters[COMPLETED] < value and (
             timeline.deferred or not (spin(timeline, value) or help_at_once(timeline, value))
         ):
-            return None
-    return read_at_once(array)
+            return False
+    return True
 
 
 def item_at_once(array: Protocols) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import time
 import weakref
 
 import anyio
@@ -38,6 +39,16 @@ async def test_leaving_waits_for_all_that_was_submitted() -> None:
         calls = [group.stream().call(int, i) for i in range(8)]
     assert all(call.query() for call in calls)
     assert [await call for call in calls] == list(range(8))
+
+
+async def test_leaving_waits_for_what_functions_submit_to_streams_that_were_idle() -> None:
+    """One that leaving found idle before it waited for the stream of the function."""
+    for _ in range(100):
+        slept = list[aiodev.Completion[None]]()
+        async with aiodev.StreamGroup("cpu") as group:
+            first, second = group.stream(), group.stream()
+            second.call(lambda: slept.append(first.call(time.sleep, 0.001)))  # noqa: B023  # it is waited for
+        assert slept[0].query()
 
 
 async def test_failures_arrive_together() -> None:

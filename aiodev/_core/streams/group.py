@@ -10,6 +10,7 @@ from typing import NoReturn
 import anyio
 
 from aiodev._core import callsites
+from aiodev._core.backend.interface import COMPLETED, FAULTS, SUBMITTED
 from aiodev._core.backend.registry import DeviceLike
 from aiodev._core.streams.completion import Reached
 from aiodev._core.streams.stream import Stream
@@ -90,9 +91,13 @@ class StreamGroup:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._entered = False
-        if not self._streams and error is None:
-            await others_first
-            return
+        if error is None:
+            if not self._streams:
+                await others_first
+                return
+            if len(self._streams) == 1 and _is_over(self._streams[0]):  # as it is of many a request
+                self._streams.clear()
+                return
         cancellation: BaseException | None = None
         ends: list[tuple[Timeline, int]] = []
         waited_for = None
@@ -122,6 +127,13 @@ class StreamGroup:
             if error not in failures:
                 failures.insert(0, error)
         raise BaseExceptionGroup(f"{len(failures)} failure(s) in a StreamGroup", failures) from None
+
+
+def _is_over(stream: Stream) -> bool:
+    """Whether all of a stream is done by now, and nothing has ever failed there. Of several one may give another work."""
+    timeline = stream.timeline
+    counters = timeline.counters
+    return at_hand(timeline, counters[SUBMITTED]) and counters[COMPLETED] >= counters[SUBMITTED] and not counters[FAULTS]
 
 
 async def _reach(ends: Iterable[tuple[Timeline, int]]) -> None:
