@@ -29,9 +29,6 @@ from aiodev._memory.buffer import why_read_only
 
 __all__ = ["Operators"]
 
-#: What an operator computes with, and what it refuses by name; all else is left to the other operand.
-_PLAIN = {bool, int, float, complex}
-
 
 class Operators:
     """The operators of an array, and what NumPy asks for before it computes with one."""
@@ -73,82 +70,82 @@ class Operators:
     # Arithmetic
 
     def __add__(self, other: Any) -> Self:
-        return kernels.add(self, other) if _computes(other) else NotImplemented
+        return kernels.add(self, other) if _computes(other.__class__) else NotImplemented
 
     def __radd__(self, other: Any) -> Self:
-        return kernels.add(other, self) if _computes(other) else NotImplemented
+        return kernels.add(other, self) if _computes(other.__class__) else NotImplemented
 
     def __iadd__(self, other: Any) -> Self:
         return _in_place(kernels.add, self, other)
 
     def __sub__(self, other: Any) -> Self:
-        return kernels.subtract(self, other) if _computes(other) else NotImplemented
+        return kernels.subtract(self, other) if _computes(other.__class__) else NotImplemented
 
     def __rsub__(self, other: Any) -> Self:
-        return kernels.subtract(other, self) if _computes(other) else NotImplemented
+        return kernels.subtract(other, self) if _computes(other.__class__) else NotImplemented
 
     def __isub__(self, other: Any) -> Self:
         return _in_place(kernels.subtract, self, other)
 
     def __mul__(self, other: Any) -> Self:
-        return kernels.multiply(self, other) if _computes(other) else NotImplemented
+        return kernels.multiply(self, other) if _computes(other.__class__) else NotImplemented
 
     def __rmul__(self, other: Any) -> Self:
-        return kernels.multiply(other, self) if _computes(other) else NotImplemented
+        return kernels.multiply(other, self) if _computes(other.__class__) else NotImplemented
 
     def __imul__(self, other: Any) -> Self:
         return _in_place(kernels.multiply, self, other)
 
     def __truediv__(self, other: Any) -> Self:
-        return kernels.divide(self, other) if _computes(other) else NotImplemented
+        return kernels.divide(self, other) if _computes(other.__class__) else NotImplemented
 
     def __rtruediv__(self, other: Any) -> Self:
-        return kernels.divide(other, self) if _computes(other) else NotImplemented
+        return kernels.divide(other, self) if _computes(other.__class__) else NotImplemented
 
     def __itruediv__(self, other: Any) -> Self:
         return _in_place(kernels.divide, self, other)
 
     def __floordiv__(self, other: Any) -> Self:
-        return kernels.floor_divide(self, other) if _computes(other) else NotImplemented
+        return kernels.floor_divide(self, other) if _computes(other.__class__) else NotImplemented
 
     def __rfloordiv__(self, other: Any) -> Self:
-        return kernels.floor_divide(other, self) if _computes(other) else NotImplemented
+        return kernels.floor_divide(other, self) if _computes(other.__class__) else NotImplemented
 
     def __ifloordiv__(self, other: Any) -> Self:
         return _in_place(kernels.floor_divide, self, other)
 
     def __mod__(self, other: Any) -> Self:
-        return kernels.remainder(self, other) if _computes(other) else NotImplemented
+        return kernels.remainder(self, other) if _computes(other.__class__) else NotImplemented
 
     def __rmod__(self, other: Any) -> Self:
-        return kernels.remainder(other, self) if _computes(other) else NotImplemented
+        return kernels.remainder(other, self) if _computes(other.__class__) else NotImplemented
 
     def __imod__(self, other: Any) -> Self:
         return _in_place(kernels.remainder, self, other)
 
     def __divmod__(self, other: Any) -> tuple[Self, Self]:
-        return (self // other, self % other) if _computes(other) else NotImplemented
+        return (self // other, self % other) if _computes(other.__class__) else NotImplemented
 
     def __rdivmod__(self, other: Any) -> tuple[Self, Self]:
-        return (other // self, other % self) if _computes(other) else NotImplemented
+        return (other // self, other % self) if _computes(other.__class__) else NotImplemented
 
     def __pow__(self, other: Any) -> Self:
-        return _power(self, other) if _computes(other) else NotImplemented
+        return _power(self, other) if _computes(other.__class__) else NotImplemented
 
     def __rpow__(self, other: Any) -> Self:
-        return kernels.pow(other, self) if _computes(other) else NotImplemented
+        return kernels.pow(other, self) if _computes(other.__class__) else NotImplemented
 
     def __ipow__(self, other: Any) -> Self:
         return _in_place(_power, self, other)
 
     def __matmul__(self, other: Any) -> Self:
-        return kernels.matmul(self, other) if _computes(other) else NotImplemented
+        return kernels.matmul(self, other) if _computes(other.__class__) else NotImplemented
 
     def __rmatmul__(self, other: Any) -> Self:
-        return kernels.matmul(other, self) if _computes(other) else NotImplemented
+        return kernels.matmul(other, self) if _computes(other.__class__) else NotImplemented
 
     def __imatmul__(self, other: Any) -> Self:
-        return _replaced(self, kernels.matmul(self, other)) if _computes(other) else NotImplemented
+        return _replaced(self, kernels.matmul(self, other)) if _computes(other.__class__) else NotImplemented
 
     def __neg__(self) -> Self:
         return kernels.negative(self)
@@ -162,46 +159,46 @@ class Operators:
     # Bits
 
     def __and__(self, other: Any) -> Self:
-        return kernels.bitwise_and(self, other) if _computes(other) else NotImplemented
+        return kernels.bitwise_and(self, other) if _computes(other.__class__) else NotImplemented
 
     def __rand__(self, other: Any) -> Self:
-        return kernels.bitwise_and(other, self) if _computes(other) else NotImplemented
+        return kernels.bitwise_and(other, self) if _computes(other.__class__) else NotImplemented
 
     def __iand__(self, other: Any) -> Self:
         return _in_place(kernels.bitwise_and, self, other)
 
     def __or__(self, other: Any) -> Self:
-        return kernels.bitwise_or(self, other) if _computes(other) else NotImplemented
+        return kernels.bitwise_or(self, other) if _computes(other.__class__) else NotImplemented
 
     def __ror__(self, other: Any) -> Self:
-        return kernels.bitwise_or(other, self) if _computes(other) else NotImplemented
+        return kernels.bitwise_or(other, self) if _computes(other.__class__) else NotImplemented
 
     def __ior__(self, other: Any) -> Self:
         return _in_place(kernels.bitwise_or, self, other)
 
     def __xor__(self, other: Any) -> Self:
-        return kernels.bitwise_xor(self, other) if _computes(other) else NotImplemented
+        return kernels.bitwise_xor(self, other) if _computes(other.__class__) else NotImplemented
 
     def __rxor__(self, other: Any) -> Self:
-        return kernels.bitwise_xor(other, self) if _computes(other) else NotImplemented
+        return kernels.bitwise_xor(other, self) if _computes(other.__class__) else NotImplemented
 
     def __ixor__(self, other: Any) -> Self:
         return _in_place(kernels.bitwise_xor, self, other)
 
     def __lshift__(self, other: Any) -> Self:
-        return kernels.bitwise_left_shift(self, other) if _computes(other) else NotImplemented
+        return kernels.bitwise_left_shift(self, other) if _computes(other.__class__) else NotImplemented
 
     def __rlshift__(self, other: Any) -> Self:
-        return kernels.bitwise_left_shift(other, self) if _computes(other) else NotImplemented
+        return kernels.bitwise_left_shift(other, self) if _computes(other.__class__) else NotImplemented
 
     def __ilshift__(self, other: Any) -> Self:
         return _in_place(kernels.bitwise_left_shift, self, other)
 
     def __rshift__(self, other: Any) -> Self:
-        return kernels.bitwise_right_shift(self, other) if _computes(other) else NotImplemented
+        return kernels.bitwise_right_shift(self, other) if _computes(other.__class__) else NotImplemented
 
     def __rrshift__(self, other: Any) -> Self:
-        return kernels.bitwise_right_shift(other, self) if _computes(other) else NotImplemented
+        return kernels.bitwise_right_shift(other, self) if _computes(other.__class__) else NotImplemented
 
     def __irshift__(self, other: Any) -> Self:
         return _in_place(kernels.bitwise_right_shift, self, other)
@@ -212,22 +209,22 @@ class Operators:
     # Comparisons, of elements
 
     def __eq__(self, other: Any) -> Self:  # type: ignore[override]
-        return kernels.equal(self, other) if _computes(other) else NotImplemented
+        return kernels.equal(self, other) if _computes(other.__class__) else NotImplemented
 
     def __ne__(self, other: Any) -> Self:  # type: ignore[override]
-        return kernels.not_equal(self, other) if _computes(other) else NotImplemented
+        return kernels.not_equal(self, other) if _computes(other.__class__) else NotImplemented
 
     def __lt__(self, other: Any) -> Self:
-        return kernels.less(self, other) if _computes(other) else NotImplemented
+        return kernels.less(self, other) if _computes(other.__class__) else NotImplemented
 
     def __le__(self, other: Any) -> Self:
-        return kernels.less_equal(self, other) if _computes(other) else NotImplemented
+        return kernels.less_equal(self, other) if _computes(other.__class__) else NotImplemented
 
     def __gt__(self, other: Any) -> Self:
-        return kernels.greater(self, other) if _computes(other) else NotImplemented
+        return kernels.greater(self, other) if _computes(other.__class__) else NotImplemented
 
     def __ge__(self, other: Any) -> Self:
-        return kernels.greater_equal(self, other) if _computes(other) else NotImplemented
+        return kernels.greater_equal(self, other) if _computes(other.__class__) else NotImplemented
 
     # Values, here and now: these block
 
@@ -274,9 +271,20 @@ class Operators:
 _KNOWN = (Operators, bool, int, float, complex, np.number, np.bool_, np.ndarray, list, tuple)
 
 
-def _computes(other: Any) -> bool:
-    """Whether the function behind an operator is to have this operand: it computes with it, or refuses it by name."""
-    return other.__class__ in _PLAIN or isinstance(other, _KNOWN)
+class _Computing(dict[type, bool]):
+    """Whether the function behind an operator is to have operands of a class: it computes with them, or refuses them by name.
+
+    Of those that it is to have the classes are kept, so that to ask is a call of C.
+    """
+
+    def __missing__(self, kind: type) -> bool:
+        computes = issubclass(kind, _KNOWN)
+        if computes:
+            self[kind] = computes
+        return computes
+
+
+_computes = _Computing().__getitem__
 
 
 def _power(array: Any, power: Any, **out: Any) -> Any:
@@ -287,7 +295,7 @@ def _power(array: Any, power: Any, **out: Any) -> Any:
 
 
 def _in_place(function: Callable[..., Any], array: Any, other: Any) -> Any:
-    return function(array, other, out=array) if _computes(other) else NotImplemented
+    return function(array, other, out=array) if _computes(other.__class__) else NotImplemented
 
 
 def _replaced(array: Any, values: Any) -> Any:
