@@ -134,7 +134,7 @@ def _enter(code: CodeType, is_library: bool) -> int:
         while index and _codes[index - 1] is not code:  # such a one has come after it
             index -= 1
         first = sites[id(code)] = index << 32
-        ctypes.memset(recent_sites, 0, ctypes.sizeof(recent_sites))  # one of them may have been this code's
+        recent_sites[:] = [0] * len(recent_sites)  # one of them may be this code's; with the GIL, which `memset` lets go of
     return first
 
 
