@@ -20,6 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from selection import examples
 
 import aiodev
+from aiodev import kernels
 from aiodev._core.streams.completion import Reached
 from aiodev.testing.latch import Latch
 
@@ -323,6 +324,73 @@ class Programs(RuleBasedStateMachine):
             held.values[elements] = source.values[elements] + kernel
             held.known[elements] = source.known[elements]
 
+    @rule(which=WHICH, a=BIG, where=BIG, how=BIG, value=st.integers(1, 1 << 30), way=st.sampled_from(["+", "+=", "[] ="]))
+    def compute(self, which: int, a: int, where: int, how: int, value: int, way: str) -> None:
+        """An operator of the library's computes a part, or from a part an array of its own."""
+        held = self.arrays[a % len(self.arrays)]
+        elements, line = self.part(held, where), self.lines[which]
+        if way == "+" and len(self.arrays) > 4:
+            return
+        self.order(line, held, elements, way != "+", how)
+        done, made = line.submit(), held
+        with line.stream:
+            x = held.array[elements]
+            if way == "+":
+                array, size = x + value, len(held.values)
+                if x.size < size:  # arrays of the program have one of two sizes
+                    array = kernels.concat([array, aiodev.full(size - x.size, value, dtype="i8")])
+                made = Held(array, np.full(size, value), np.ones(size, bool))
+            elif way == "+=":
+                x += value
+            else:
+                held.array[elements] = value
+        held.uses.append(Use(done, elements, way != "+"))
+        if way == "+":
+            self.arrays.append(made)
+            made.uses.append(Use(done, slice(0, len(made.values)), True))
+            count = elements.stop - elements.start
+            made.values[:count], made.known[:count] = held.values[elements] + value, held.known[elements]
+            made.known &= done.fault is None
+        elif done.fault is None:
+            held.values[elements] = value if way == "[] =" else held.values[elements] + value
+            held.known[elements] |= way == "[] ="
+        made.write(done)
+
+    @rule(
+        a=BIG, where=BIG, how=BIG, streams=st.integers(1, 3), value=st.integers(1, 1 << 30), fails=st.integers(0, 9),
+        done=st.booleans(),
+    )  # fmt: skip
+    def group(self, a: int, where: int, how: int, streams: int, value: int, fails: int, done: bool) -> None:
+        """A group's streams write a part each, which is done when the group is left: nothing has to be ordered after it."""
+        held, first = self.arrays[a % len(self.arrays)], len(self.lines)
+        elements = self.part(held, where)
+        group = self.loop.run_until_complete(aiodev.StreamGroup("cpu").__aenter__())
+        lines = [Line(first + k, group.stream()) for k in range(streams)]
+        self.lines += lines
+        size = len(held.values)
+        for k, line in enumerate(lines):
+            part = 3 + (elements.start * 4 // size + k) % 4  # a quarter
+            self.put(line.index, a, part, how, value + k, 0)
+            if k == fails:
+                self.refuse(line.index, a, part, how, 0)
+        ends = [Operation(line.index, line.count, dict(line.before), line.open) for line in lines]
+        self.release_for(ends)
+        if done:
+            for line in lines:
+                self.loop.run_until_complete(reached(line.stream))
+        expected = {fault.root for line in lines for fault in line.faults if not fault.told}
+        try:
+            self.loop.run_until_complete(group.__aexit__(None, None, None))
+        except ExceptionGroup as failures:
+            assert {root_of(error) for error in failures.exceptions} == expected
+        else:
+            assert not expected
+        for line in lines:
+            line.tell()
+        held.uses = [use for use in held.uses if use.operation.stream < first or use.operation.number == 0]
+        if expected:
+            self.handle_all()
+
     @rule(
         a=BIG, how=BIG, held=st.integers(0, 31), writers=st.sets(WHICH, min_size=1), failing=st.integers(0, 3 * STREAMS),
         joined=st.none() | WHICH, reads=st.booleans(), again=st.booleans(),
@@ -539,18 +607,21 @@ class Programs(RuleBasedStateMachine):
             self.handle_all()
         self.failures_are_told_at_once()
 
-    @rule(a=BIG, where=BIG, how=st.sampled_from(["numpy", "blocking", "asarray", "dlpack"]), again=st.booleans())
+    @rule(a=BIG, where=BIG, how=st.sampled_from(["numpy", "item", "blocking", "asarray", "dlpack"]), again=st.booleans())
     def read(self, a: int, where: int, how: str, again: bool) -> None:
         """Read now; a read that raises does so again, until somebody writes."""
         held = self.arrays[a % len(self.arrays)]
         elements = self.part(held, where)
-        if how in ("numpy", "blocking"):
+        if how == "item":
+            elements = slice(elements.start, elements.start + 1)
+        if how in ("numpy", "item", "blocking"):
             self.release_for(held.writes)
         else:
             self.release_all()  # they wait for what reads the array, too
         array = held.array[elements]
         ways: dict[str, Callable[[], Any]] = {
             "numpy": lambda: self.loop.run_until_complete(array.numpy()),
+            "item": lambda: np.array([self.loop.run_until_complete(array.item())]),
             "blocking": lambda: array.numpy_blocking(30),
             "asarray": lambda: np.asarray(array).copy(),
             "dlpack": lambda: np.from_dlpack(array).copy(),
