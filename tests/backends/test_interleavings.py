@@ -136,9 +136,9 @@ class Machine(Interleaved):
     def limit_workers(self) -> None:
         """Have fewer workers be awake, and all of them, as a quota is found to change."""
         for _ in range(3):
-            self.device.surplus = self.chance.randrange(self.device.workers)
+            self.call["limit_workers"](self.device, self.chance.randrange(self.device.workers), self.device.reserve)
             self.spin()
-        self.device.surplus = 0
+        self.call["limit_workers"](self.device, 0, self.device.reserve)
 
     def make_queue(self, reserved: bool = False) -> Queue:
         """A queue as the executor makes it; a reserved one has a worker of its own."""

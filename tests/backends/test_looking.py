@@ -214,6 +214,25 @@ def test_workers_beyond_the_limit_stay_asleep(queues: int) -> None:
         assert not run(0.03)
 
 
+@pytest.mark.parametrize("what", ["queue", "range"])
+def test_raising_the_limit_wakes_a_worker_for_what_waits(what: str) -> None:
+    """And not the next operation that is submitted, which may never come."""
+    with started(2) as executor:
+        entry = Entry(executor, 20 * MS, uniform=False)
+        executor.limit_workers(1)
+        await_sleepers(executor, 1)
+        entry.before = lambda lo, hi: both.wait(20) if len(entry.threads()) < 2 else both.set()  # type: ignore[func-returns-value]
+        both = threading.Event()
+        queues = [executor.create_queue(0, 0, False)[0] for _ in range(1 if what == "range" else 2)]
+        values = [executor.launch(queue, entry.address, 64 if what == "range" else 1, b"", 0) for queue in queues]
+        while not entry.pieces:
+            time.sleep(0.001)
+        executor.limit_workers(2)
+        assert both.wait(20)  # nobody helps meanwhile
+        for queue, value in zip(queues, values, strict=True):
+            assert executor.spin(queue, value, PATIENCE)
+
+
 def await_sleepers(executor: NativeExecutor, count: int) -> None:
     """Wait until so many workers sleep."""
     until = time.monotonic() + PATIENCE / 1e9

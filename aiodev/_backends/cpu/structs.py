@@ -203,7 +203,7 @@ class Device(Struct, alignment=64):
     clock: Atomic[int] = words(PRIORITIES, line=True)
     came: Atomic[int] = words(PRIORITIES)  #: how often a queue has become active, that is, waits or is served
     asleep: int  #: how many workers are among the sleepers
-    surplus: int  #: how many are to be, since a quota has become smaller; written without the lock
+    surplus: int  #: how many are to be, since a quota has become smaller
 
     gone: Atomic[int] = words(PRIORITIES, line=True)  #: how often one has ceased to be; written without the lock
 

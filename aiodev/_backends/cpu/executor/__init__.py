@@ -55,7 +55,7 @@ from aiodev._backends.cpu.executor.submission import (
 )
 from aiodev._backends.cpu.executor.waiting import arm
 from aiodev._backends.cpu.executor.withdrawal import withdraw
-from aiodev._backends.cpu.executor.worker import stop, work
+from aiodev._backends.cpu.executor.worker import limit_workers, stop, work
 from aiodev._backends.executor.faults import forgive
 from aiodev._backends.executor.gates import create_gate
 from aiodev._backends.executor.wait_nodes import next_fired, rearm_waker
@@ -72,6 +72,7 @@ __all__ = [
     "help",
     "launch",
     "launch_at_once",
+    "limit_workers",
     "make_room",
     "next_fired",
     "open_gate",

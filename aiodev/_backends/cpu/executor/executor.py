@@ -127,6 +127,7 @@ class NativeExecutor(HostExecutor):
         self._rearm_waker = code.function(native.rearm_waker)
         self._next_fired = code.function(native.next_fired)
         self._recycle = code.function(native.recycle)
+        self._limit_workers = code.function(native.limit_workers)
         self._copy_entry = arena.allocate(sizeof(Entry))
         self._fill_entry = arena.allocate(sizeof(Entry))
         for entry in (self._copy_entry, self._fill_entry):
@@ -196,11 +197,11 @@ class NativeExecutor(HostExecutor):
         self._have_asleep()
 
     def _have_asleep(self) -> None:
-        """Tell the devices how many workers are to sleep; for a moment more may be awake, but never fewer."""
+        """Tell the devices how many workers are to sleep."""
         for device in map(Device, self._devices):
-            device.reserve = 0
-            device.surplus = max(0, device.workers - self._limit) + (self._reserve if self._reserve_held else 0)
-            device.reserve = 0 if self._reserve_held else self._reserve
+            beyond = max(0, device.workers - self._limit)
+            surplus, reserve = (beyond + self._reserve, 0) if self._reserve_held else (beyond, self._reserve)
+            self._limit_workers(device.address, surplus, reserve)
 
     def coalesce_wake_ups(self, coalesced: bool) -> None:
         """See the ABC."""

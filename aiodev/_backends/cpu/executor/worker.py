@@ -11,6 +11,7 @@ from aiodev._backends.cpu.executor.ready_queue import (
     has_place,
     look_around,
     outranked,
+    pop_sleeper,
     put_back,
     send_another,
     wake_worker,
@@ -460,6 +461,21 @@ def work(device: Device, worker: Worker) -> None:
                 continue
         drain(device, worker, queue)
     device.left.fetch_add(1)
+
+
+@exported(void(int64, int64, int64))
+def limit_workers(device: Device, surplus: int, reserve: int) -> None:
+    """Have so many workers sleep, and the reserve; a sleeper is woken if work waits for one that may be awake now.
+
+    It wakes the next, as whoever takes work does while more waits.
+    """
+    lock(device.lock)
+    device.surplus, device.reserve = surplus, reserve
+    sleeper: Worker | None = None
+    if device.pending.value != 0:
+        sleeper = pop_sleeper(device)
+    unlock(device.lock)
+    wake_worker(sleeper)
 
 
 @exported(void(int64))
