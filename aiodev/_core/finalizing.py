@@ -12,11 +12,24 @@ from typing import Generic, TypeVar
 
 from aiodev._core.tuning import IMPORT_PATIENCE
 
-__all__ = ["WeakTable", "behind_all_handlers", "until_exit", "weakly"]
+__all__ = ["WeakTable", "behind_all_handlers", "program", "until_exit", "weakly"]
 
 _Class = TypeVar("_Class", bound=type)
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
+
+
+class _Program:
+    """This process.
+
+    Attributes:
+        ends: whether finalizers have begun to go (see ``until_exit``).
+    """
+
+    ends = False
+
+
+program = _Program()
 
 
 def until_exit(finalized: _Class) -> _Class:
@@ -25,8 +38,13 @@ def until_exit(finalized: _Class) -> _Class:
     The interpreter then takes modules apart in any order, so what a finalizer needs may be gone; and what it would give back
     goes with the process.
     """
-    atexit.register(delattr, finalized, "__del__")
+    atexit.register(_forget_finalizer, finalized)
     return finalized
+
+
+def _forget_finalizer(finalized: type) -> None:
+    program.ends = True
+    del finalized.__del__  # type: ignore[attr-defined]
 
 
 def weakly(method: Callable[[], None]) -> Callable[[], None]:

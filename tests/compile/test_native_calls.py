@@ -311,7 +311,6 @@ def test_programs_have_the_results_of_pythons_way(monkeypatch: pytest.MonkeyPatc
     for operation in (kernels.add, kernels.multiply, kernels.softmax, kernels.sum):
         operation.operation.forget()
     monkeypatch.setattr(native_functions, "_code", native_functions._Code())
-    monkeypatch.setattr(native_functions._code, "_is_asked_for", True)
     assert native_functions.native_function("repeat", object()) is None
     for ours, pythons in zip(native, program(), strict=True):
         np.testing.assert_array_equal(ours, pythons)
@@ -567,7 +566,7 @@ def test_code_that_cannot_be_made_is_told_of_once(
     monkeypatch.setattr(native_functions, "check_layouts", fail)
     code = native_functions._Code()
     with caplog.at_level(logging.WARNING, "aiodev"):
-        code._load()
+        code.load()
     assert not code.functions and "no such Python" in caplog.text
     assert "built-in" not in repr(DeviceBuffer._release)
 

@@ -107,6 +107,8 @@ async def test_those_of_one_stream_come_in_its_order() -> None:
         group.start_soon(take, aiodev.as_completed(given), seen, lambda: None)
         for one in held:
             await anyio.wait_all_tasks_blocked()
+            while not current_reactor().waits:  # who was woken has its turn of the loop to come
+                await anyio.lowlevel.checkpoint()
             assert len(current_reactor().waits) == 1, "one entry for each stream"
             one.latch.release()
     assert [done.value for done in seen] == [held[n].done.value for n in (0, 1, 2, 2, 3, 4)]

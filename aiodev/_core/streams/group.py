@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
+import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from types import TracebackType
 from typing import NoReturn
 
 import anyio
 
 from aiodev._core import callsites
+from aiodev._core.backend.background import in_background
 from aiodev._core.backend.interface import COMPLETED, FAULTS, SUBMITTED
 from aiodev._core.backend.registry import DeviceLike
 from aiodev._core.streams.completion import Reached
@@ -20,6 +24,19 @@ from aiodev._core.waiting.reactor import at_hand, others_first
 logger = logging.getLogger("aiodev")
 
 __all__ = ["StreamGroup"]
+
+
+@in_background
+def _import_for_scopes() -> None:
+    """Import what anyio has for the loops of this process.
+
+    It does so when a scope or an event is first made in a loop, here or in a lease: 20 to 60 ms, on the loop's thread. Where it
+    has these modules in another place one day, it does so then.
+    """
+    for library in ("asyncio", "trio"):
+        if library in sys.modules:
+            with suppress(ImportError):
+                importlib.import_module(f"anyio._backends._{library}")
 
 
 class StreamGroup:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import importlib
 import logging
-import threading
 from collections.abc import Callable
 from typing import Any
 
 from aiodev._array.array import Allocation, Array
-from aiodev._core.at_fork import in_child
-from aiodev._core.backend.handle import BackendHandle, starting
+from aiodev._core.backend.background import in_background, load_in_background
+from aiodev._core.finalizing import program
 from aiodev._kernel.dispatch.states import KNOWN, VIEWS
 from aiodev._memory.allocator import CachingAllocator, DeviceBuffer
 from aiodev._native.objects import check_layouts, offsets_of
@@ -37,7 +36,7 @@ def native_function(name: str, own: object) -> Callable[..., Any] | None:
     """A function of the native code, which goes by ``own``; None where the code is not there, yet or for good."""
     functions = _code.functions
     if not functions:
-        _code.ask()
+        load_in_background()
         return None
     return functions[name](own)
 
@@ -68,24 +67,15 @@ class _Code:
 
     Attributes:
         functions: by name, from what it goes by to a function; none as long as the code is not there.
-        may_load: whether a backend has started, which may know of code that was compiled ahead.
     """
 
     def __init__(self) -> None:
         self.functions: dict[str, Callable[[object], Callable[..., Any]]] = {}
-        self.may_load = False
-        self._is_asked_for = False
 
-    def ask(self) -> None:
-        """Begin to load, in a thread, unless that was done."""
-        if self.may_load and not self._is_asked_for:
-            self._is_asked_for = True
-            try:
-                threading.Thread(target=self._load, name="aiodev-native-code", daemon=True).start()
-            except RuntimeError:  # there are too many, or the process ends
-                self._is_asked_for = False
-
-    def _load(self) -> None:
+    def load(self) -> None:
+        """Load it, unless that was done: by the process that was forked."""
+        if self.functions:
+            return
         try:
             check_layouts()
             code = CALLS.load()
@@ -93,7 +83,10 @@ class _Code:
             functions = {name: code.method(getattr(module, name)) for name in module.__all__}
             methods = [(owner, name, code.descriptor(getattr(module, own), owner, name)) for owner, name, own in _methods]
         except Exception as error:
-            _log.warning("calls take longer than they could, since their native code cannot be made: %s", error)
+            if not program.ends:  # which takes finalizers from classes that this looks at
+                _log.warning("calls take longer than they could, since their native code cannot be made: %s", error)
+            return
+        if program.ends:
             return
         self.functions = functions
         for owner, name, method in methods:
@@ -103,21 +96,6 @@ class _Code:
 _code = _Code()
 
 
-def _load_behind(handle: BackendHandle) -> None:
-    """Load it when a backend has started, which is waited for, and whose own code is made by the same compiler."""
-
-    def load(error: BaseException | None) -> None:
-        if error is None:
-            _code.may_load = True
-            _code.ask()
-
-    handle.start_soon(load)
-
-
-starting.append(_load_behind)
-
-
-@in_child
-def _forget_after_fork() -> None:
-    if not _code.functions:  # the thread was the parent's
-        _code.__init__()  # type: ignore[misc]
+@in_background
+def _load() -> None:
+    _code.load()
