@@ -154,6 +154,7 @@ class CoreWatch:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._followers: list[Callable[[Spin], object]] = []
+        self._in_children: list[Callable[[Spin], object]] = []
         self._rest, self._rests_until = FIRST_REST, float("-inf")
         self._cores: UsableCores | None = None
         self.spin = Spin.FULL  #: for how long threads may wait awake
@@ -163,20 +164,23 @@ class CoreWatch:
         """What was found at the last look; the first one is now. Reads some system files."""
         return self.look() if self._cores is None else self._cores
 
-    def follow(self, follower: Callable[[Spin], object]) -> None:
+    def follow(self, follower: Callable[[Spin], object], *, in_children: bool = False) -> None:
         """Call ``follower(spin)`` now, and when that or the number of cores changes; from any thread.
 
-        It must be short, and not fail.
+        It must be short, and not fail. ``in_children``: in forked children, too; what speaks to native threads must not be.
         """
         with self._lock:
             self._followers.append(follower)
+            if in_children:
+                self._in_children.append(follower)
             follower(self.spin)
 
     def leave(self, follower: Callable[[Spin], object]) -> None:
         """Call it no more, if it was called at all."""
         with self._lock:
-            if follower in self._followers:
-                self._followers.remove(follower)
+            for followers in (self._followers, self._in_children):
+                if follower in followers:
+                    followers.remove(follower)
 
     def look(self) -> UsableCores:
         """Look, and tell what has changed."""
@@ -223,9 +227,10 @@ class CoreWatch:
                 logger.exception("the CPU quota could not be read")
 
     def forget_after_fork(self) -> None:
-        """In a forked child the thread is gone; its backends start it anew, but who follows still does."""
+        """In a forked child the thread is gone, which its backends start anew, and so are the workers of the parent's."""
         self._lock = threading.Lock()
         self._thread = None
+        self._followers = self._in_children.copy()
 
 
 #: The process's watch.

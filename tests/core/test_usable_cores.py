@@ -166,6 +166,16 @@ def test_who_leaves_is_told_no_more() -> None:
     assert watch.told == [Spin.FULL] and watch.spin is Spin.NONE
 
 
+def test_a_child_tells_no_backend_of_its_parents() -> None:
+    """Whose workers it lacks: one of them may have held a lock for good that telling it takes."""
+    watch, in_children = Watch(), list[Spin]()
+    watch.follow(in_children.append, in_children=True)
+    watch.forget_after_fork()
+    watch.found = UsableCores(1)
+    watch.look()
+    assert watch.told == [Spin.FULL] and in_children == [Spin.FULL, Spin.NONE]
+
+
 def test_nobody_spins_on_one_core() -> None:
     """With or without a quota."""
     watch = Watch()

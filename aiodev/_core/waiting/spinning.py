@@ -76,4 +76,4 @@ def _follow(spin: Spin) -> None:
     _SOON_NS = SOON * _MOST_NS or AT_ONCE_NS
 
 
-core_watch.follow(_follow)
+core_watch.follow(_follow, in_children=True)
